@@ -1,0 +1,1 @@
+"""Evaluator backends: `cpu` (interpreter and model) here; others register beside it."""

@@ -1,0 +1,131 @@
+"""The campaign's settings. Every key has a docs page line; every default is what most users want.
+
+Files are read by `evo.config_file`, which reports errors with file:line:column and the nearest valid key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are errors, values are not coerced across types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class CpuEvaluatorConfig(Section):
+    """Judges on the CPU: Triton's interpreter for correctness, a cost model for latency (modelled)."""
+
+    type: Literal["cpu"] = "cpu"
+    target: str = "h200"
+    """GPU to compile and model for; `kernevo doctor` lists the known ones."""
+    workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Candidates judged at once; the number of CPU cores when left out."""
+    timeout_s: PositiveFloat = 30.0
+    """Wall-clock limit of one stage of one candidate."""
+    memory_mb: Annotated[int, Field(ge=256)] = 6144
+    """Address space a candidate's process may add to what the prewarmed process holds."""
+    cache: bool = True
+    """Reuse verdicts of identical sources, across runs too."""
+    cache_dir: str | None = None
+    """Where verdicts are kept; the user's cache folder when left out."""
+    seed: int = 0
+    """Seed of the check inputs. Kept out of the candidate's process."""
+
+
+EvaluatorConfig = Annotated[CpuEvaluatorConfig, Field(discriminator="type")]
+
+
+class RulePolicyConfig(Section):
+    """Proposes rewrites from the catalogue; needs no model."""
+
+    type: Literal["rule"] = "rule"
+    max_steps: Annotated[int, Field(ge=1, le=8)] = 2
+    """At most this many rewrites composed into one child."""
+    rewrites: tuple[str, ...] | None = None
+    """Names of the rewrites to use; the whole catalogue when left out."""
+
+
+PolicyConfig = Annotated[RulePolicyConfig, Field(discriminator="type")]
+
+
+class ArchiveConfig(Section):
+    """MAP-Elites over measured descriptors."""
+
+    enabled: bool = True
+    parent_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of parents drawn from the archive; the rest come from the population."""
+
+
+class TuningConfig(Section):
+    """Optuna tunes the tunables of each structure."""
+
+    sampler: Literal["tpe", "random", "cmaes", "gp", "grid"] = "tpe"
+    share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of each batch spent on tuning known structures; the rest changes structure."""
+    trials: Annotated[int, Field(ge=0)] = 12
+    """At most this many trials for one structure."""
+
+
+class SearchConfig(Section):
+    """The evolutionary search (DEAP)."""
+
+    population: PositiveInt = 16
+    """Survivors kept after each generation."""
+    offspring: PositiveInt = 8
+    """Candidates judged per generation."""
+    selection: Literal["tournament", "nsga2"] = "tournament"
+    tournament_size: PositiveInt = 3
+    objectives: tuple[Literal["speedup", "registers", "shared_memory", "code_size"], ...] = ("speedup",)
+    """First is what elites are ranked by; more than one asks for `selection: nsga2`."""
+    archive: ArchiveConfig = ArchiveConfig()
+    tuning: TuningConfig = TuningConfig()
+
+
+class BudgetConfig(Section):
+    """The campaign stops at whichever comes first; at least one of evaluations, seconds, generations."""
+
+    evaluations: PositiveInt | None = None
+    seconds: PositiveFloat | None = None
+    """Wall-clock seconds, those of earlier sessions of the run included."""
+    generations: PositiveInt | None = None
+    target_speedup: PositiveFloat | None = None
+    """Stop when an elite reaches this speedup over the baseline."""
+    stagnation: PositiveInt | None = None
+    """Stop after this many generations without a better elite."""
+
+
+class RewardConfig(Section):
+    """How a judged child is rewarded in trajectories and exports."""
+
+    type: Literal["shaped", "profile", "weighted"] = "shaped"
+
+
+class LocalBackendConfig(Section):
+    """Everything on this machine."""
+
+    type: Literal["local"] = "local"
+
+
+class CampaignConfig(Section):
+    """One campaign: one task, one evaluator, one policy, one budget."""
+
+    name: str | None = None
+    """Folder under `runs_dir`; made from the config's file name when left out."""
+    runs_dir: str = "runs"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Every random choice of the search follows from it."""
+    task: str
+    """A shipped task's name, or the path of a task folder."""
+    evaluator: EvaluatorConfig = CpuEvaluatorConfig()
+    policy: PolicyConfig = RulePolicyConfig()
+    search: SearchConfig = SearchConfig()
+    budget: BudgetConfig
+    reward: RewardConfig = RewardConfig()
+    monitors: tuple[Literal["console", "jsonl"], ...] = ("console", "jsonl")
+    backend: LocalBackendConfig = LocalBackendConfig()
+    elites: PositiveInt = 5
+    """Distinct structures written to `elites/` at the end."""

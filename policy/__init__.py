@@ -1,0 +1,1 @@
+"""Proposes rewrites, remembers what they earned, learns from it."""

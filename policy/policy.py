@@ -1,0 +1,35 @@
+"""The policy protocol: from requests to proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from policy.types import Proposal, ProposalRequest
+
+
+class Policy(Protocol):
+    """Proposes children.
+
+    `propose` answers every request with zero to `count` proposals, in order; it never raises for a bad answer
+    of its own (an answer that cannot be used is simply missing) and never evaluates anything. A policy whose
+    `deterministic` is True returns the same proposals for the same requests in any process.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short stable name; stored with every proposal."""
+        ...
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the answers depend on the requests alone."""
+        ...
+
+    def propose(self, requests: Sequence[ProposalRequest]) -> list[list[Proposal]]:
+        """Children for each request, in the order of the requests."""
+        ...
+
+    def close(self) -> None:
+        """Release servers and files; safe to call twice."""
+        ...
