@@ -1,0 +1,60 @@
+# `make help` explains every target. Two are all a newcomer needs: `make quickstart` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+RUNS ?= runs
+BIN := $(VENV)/bin
+# An NVIDIA GPU that nvidia-smi can list decides which torch is installed.
+CONSTRAINTS := $(shell nvidia-smi -L >/dev/null 2>&1 && echo constraints/gpu.txt || echo constraints/cpu.txt)
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-dev quickstart test lint types layers unit format bench docs clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  %-12s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	$(PIP) install --quiet -c $(CONSTRAINTS) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	$(PIP) install --quiet -c $(CONSTRAINTS) -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+install: $(VENV)/.installed  ## create .venv and install Kernevo in it
+
+install-dev: $(VENV)/.installed-dev  ## the same with everything the tests need
+
+quickstart: install  ## evolve a softmax kernel on this machine: no GPU, no model, no network
+	@RUNS=$(RUNS) BIN=$(BIN) sh scripts/quickstart.sh
+
+test: install-dev lint types layers unit  ## lint, types, layers and all tests, as CI runs them
+
+lint: install-dev  ## ruff: style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install-dev  ## mypy, strict
+	$(BIN)/mypy
+
+layers: install-dev  ## import-linter: evo -> policy -> evaluator
+	$(BIN)/lint-imports
+
+unit: install-dev  ## pytest
+	$(BIN)/python -m pytest
+
+format: install-dev  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install  ## run the CPU benchmarks and write benchmarks/results/*.json
+	$(BIN)/python benchmarks/evaluator_throughput.py
+
+docs: install-dev  ## regenerate the generated parts of docs/ and README
+	$(BIN)/python -m evo.docs
+
+clean:  ## remove .venv and caches (runs/ stays)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
