@@ -1,0 +1,292 @@
+"""The campaign: the loop, on one screen.
+
+restore from the journal, or seed
+while no stopper fires:
+    batch = scheduler.ask(n)                     # choose parents, run operators, gate novelty
+    for candidate, evaluation in evaluator.evaluate(batch):
+        journal.append(candidate, evaluation)    # before anything else
+        scheduler.tell(candidate, evaluation)    # archive, population, Optuna
+    trajectories and monitors hear of it
+harvest; report
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from evaluator.task import load_task
+
+from evaluator.errors import KernevoError, TaskError, UsageError
+from evaluator.protocol import Evaluator
+from evaluator.types import Evaluation, EvaluationJob, Task
+from evaluator.version import __version__
+from evo import build, environment, events, finish
+from evo.budget import Progress, reason_to_stop
+from evo.candidate import Record
+from evo.config import CampaignConfig
+from evo.interrupt import Interrupt
+from evo.journal import Event, Journal, read
+from evo.monitors import Monitors, Step
+from evo.run import Run, read_config
+from evo.run_dir import RunDir
+from evo.scheduler import Plan, Scheduler
+from evo.streams import Streams
+from policy.policy import Policy
+
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class CampaignResult:
+    """What a session achieved."""
+
+    run: Run
+    best: Record | None
+    stopped: str
+    """The stopper that fired, `exhausted`, `seed_failed` or `interrupted`."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the run can be resumed to do more of its budget."""
+        return self.stopped == INTERRUPTED
+
+
+class Campaign:
+    """One run from its first candidate to its report.
+
+    Use as `Campaign.from_yaml("quickstart.yaml").run()` or `Campaign.resume("runs/quickstart").run()`. An
+    evaluator or policy given here replaces the configured one (its owner closes it).
+    """
+
+    def __init__(
+        self,
+        config: CampaignConfig,
+        path: str | Path | None = None,
+        *,
+        evaluator: Evaluator | None = None,
+        policy: Policy | None = None,
+        config_text: str | None = None,
+    ) -> None:
+        self.config = config
+        self.dir = RunDir(Path(path) if path is not None else Path(config.runs_dir) / (config.name or config.task))
+        self.task: Task = load_task(config.task)
+        if self.task.seed_source is None:
+            raise TaskError(f"{self.task.origin}: task {self.task.name} has no seed kernel", "add a seed.py to it")
+        self.interrupt = Interrupt()
+        self._config_text = config_text
+        self._given = (evaluator, policy)
+        self._history: list[Event] | None = None
+        self._journal_length: int | None = None
+        self._seconds_before = 0.0
+        self._last_gain = 0
+
+    @classmethod
+    def from_yaml(cls, path: str | Path, overrides: Sequence[str] = (), name: str | None = None) -> Self:
+        """A new campaign from a config file and `a.b=c` overrides. Raises UsageError with file:line:column."""
+        from evo.config_file import load_config, read_text
+
+        config = load_config(path, overrides)
+        folder = name or config.name or Path(path).stem
+        return cls(config, Path(config.runs_dir) / folder, config_text=read_text(path))
+
+    @classmethod
+    def resume(cls, path: str | Path, *, evaluator: Evaluator | None = None, policy: Policy | None = None) -> Self:
+        """Continue a run exactly where its journal ends. Raises UsageError when there is nothing to continue."""
+        run = Run.load(path)
+        campaign = cls(read_config(run.dir), path, evaluator=evaluator, policy=policy)
+        campaign._history, campaign._journal_length = read(run.dir.journal)
+        if campaign._history and run.started.task_fingerprint != campaign.task.fingerprint:
+            raise UsageError(
+                f"{path}: task {campaign.task.name} was changed since this run started",
+                "put the task back, or start a new run",
+            )
+        return campaign
+
+    def run(self) -> CampaignResult:
+        """Search until a stopper fires or Ctrl-C; everything judged is on the disk before it is used."""
+        if self._history is None:
+            self.dir.create()
+        self.dir.lock()
+        try:
+            with self.interrupt:
+                return self._session()
+        finally:
+            self.dir.unlock()
+
+    def _session(self) -> CampaignResult:
+        self._clock = time.monotonic()
+        self._write_config()
+        self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
+        evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
+        policy = self._given[1] or build.make_policy(self.config)
+        self._scheduler = Scheduler(
+            self.config.search,
+            self.task,
+            policy,
+            Streams(self.config.seed),
+            lambda sha: self.dir.source(sha).text,
+        )
+        try:
+            self._restore()
+            self._monitors = Monitors(build.make_monitors(self.config, self.dir, len(self._scheduler.records)))
+            stopped = self._search(evaluator)
+            self._note_session("end", stopped)
+        finally:
+            if self._given[0] is None:
+                evaluator.close()
+            if self._given[1] is None:
+                policy.close()
+            self._journal.close()
+        run = Run.load(self.dir.path)
+        finish.write_derived(run, self._scheduler.tuner)
+        self._monitors.close()
+        return CampaignResult(run, self._scheduler.best, stopped)
+
+    def _search(self, evaluator: Evaluator) -> str:
+        while True:
+            if not self._scheduler.in_generation:
+                if (reason := self._reason_to_stop()) is not None:
+                    return reason
+                plan = self._scheduler.ask(self._batch_size())
+                if not plan.batch.candidates:
+                    return "exhausted"
+                self._record(plan)
+            for record in self._judge(evaluator):
+                self._monitors.candidate(record)
+            if self._scheduler.pending:
+                return INTERRUPTED
+            self._end_generation()
+
+    def _record(self, plan: Plan) -> None:
+        for source in plan.sources:
+            self.dir.store(source)
+        self._journal.append(events.BATCH, plan.batch.model_dump(mode="json"))
+        self._scheduler.begin(plan.batch)
+
+    def _judge(self, evaluator: Evaluator) -> Iterator[Record]:
+        for job, evaluation in evaluator.evaluate(self._jobs()):
+            data = {"candidate": job.job_id, "evaluation": evaluation.model_dump(mode="json")}
+            self._journal.append(events.EVALUATED, data)
+            yield self._scheduler.tell(job.job_id, evaluation)
+
+    def _jobs(self) -> Iterator[EvaluationJob]:
+        # Lazily, so that an interrupt lets what is in flight finish and starts nothing more.
+        for candidate in self._scheduler.pending:
+            if self.interrupt.requested:
+                return
+            yield EvaluationJob(job_id=candidate.id, source=self.dir.source(candidate.source_sha))
+
+    def _end_generation(self) -> None:
+        scheduler = self._scheduler
+        batch = scheduler.batch
+        before = scheduler.best_before_batch
+        summary = scheduler.end_generation(self._seconds)
+        if summary.best != before:
+            self._last_gain = scheduler.generation
+        self._journal.append(events.GENERATION, summary.model_dump(mode="json"))
+        self._monitors.step(self._step(summary, batch))
+
+    def _step(self, summary: events.GenerationEnd, batch: list[Record]) -> Step:
+        scheduler = self._scheduler
+        best = scheduler.best
+        return Step(
+            generation=summary.generation,
+            evaluations=summary.evaluations,
+            budget_evaluations=self.config.budget.evaluations,
+            seconds=summary.seconds,
+            batch=len(batch),
+            passed=sum(record.passed for record in batch),
+            verdicts=Counter(str(record.evaluation.status) for record in batch),
+            operators=Counter(record.candidate.operator for record in batch),
+            best=summary.best,
+            best_speedup=summary.best_speedup,
+            best_latency_ms=best.evaluation.latency_ms if best else None,
+            timing_kind=best.evaluation.kind if best else None,
+            population_median=scheduler.population.statistics.compile(scheduler.population.members)["median"],
+            structures=len(scheduler.tuner.structures),
+            cells=len(scheduler.archive),
+            qd_score=scheduler.archive.qd_score,
+            cached=sum(record.evaluation.cached for record in batch),
+        )
+
+    def _reason_to_stop(self) -> str | None:
+        scheduler = self._scheduler
+        if self.interrupt.requested:
+            return INTERRUPTED
+        if scheduler.generation > 0 and scheduler.best is None:
+            return "seed_failed"
+        progress = Progress(
+            evaluations=len(scheduler.records),
+            generations=scheduler.generation,
+            seconds=self._seconds,
+            best_speedup=scheduler.best.speedup if scheduler.best else None,
+            generations_without_gain=scheduler.generation - self._last_gain,
+        )
+        return reason_to_stop(self.config.budget, progress)
+
+    def _batch_size(self) -> int:
+        budget = self.config.budget.evaluations
+        wanted = self.config.search.offspring
+        return wanted if budget is None else min(wanted, budget - len(self._scheduler.records))
+
+    @property
+    def _seconds(self) -> float:
+        return self._seconds_before + time.monotonic() - self._clock
+
+    def _restore(self) -> None:
+        """Replay the journal; the first line of a new one says what run this is."""
+        history = self._history or []
+        if not history:
+            self._journal.append(events.STARTED, self._started().model_dump(mode="json"))
+        for event in history:
+            self._replay(event)
+        self._note_session("begin")
+
+    def _replay(self, event: Event) -> None:
+        scheduler = self._scheduler
+        if event.kind == events.BATCH:
+            scheduler.begin(events.Batch.model_validate(event.data))
+        elif event.kind == events.EVALUATED:
+            scheduler.tell(event.data["candidate"], Evaluation.model_validate(event.data["evaluation"]))
+        elif event.kind == events.GENERATION:
+            before = scheduler.best_before_batch
+            recorded = events.GenerationEnd.model_validate(event.data)
+            again = scheduler.end_generation(recorded.seconds)
+            if again != recorded:
+                raise KernevoError(
+                    f"{self.dir.journal}:{event.seq + 1}: replaying generation {recorded.generation} gives another "
+                    "state than was recorded",
+                    "resume with the Kernevo version that started the run (environment.json names it)",
+                )
+            if again.best != before:
+                self._last_gain = scheduler.generation
+        self._seconds_before = max(self._seconds_before, float(event.data.get("seconds", 0.0)))
+
+    def _started(self) -> events.Started:
+        return events.Started(
+            kernevo_version=__version__,
+            name=self.dir.path.name,
+            task=self.task.name,
+            task_fingerprint=self.task.fingerprint,
+            seed=self.config.seed,
+            config_fingerprint=hashlib.sha256(self.config.model_dump_json().encode()).hexdigest(),
+        )
+
+    def _note_session(self, event: str, reason: str = "") -> None:
+        data = events.Session.model_validate({"event": event, "reason": reason, "seconds": self._seconds})
+        self._journal.append(events.SESSION, data.model_dump(mode="json"))
+
+    def _write_config(self) -> None:
+        if self._history is not None:
+            return
+        resolved = self.config.model_dump_json(indent=2)
+        self.dir.write_atomically(self.dir.config_yaml, self._config_text or resolved)
+        self.dir.write_atomically(self.dir.config_resolved, resolved)
+        facts = environment.facts(self.config.evaluator.target)
+        self.dir.write_atomically(self.dir.environment, facts.model_dump_json(indent=2))

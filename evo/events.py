@@ -1,0 +1,58 @@
+"""The kinds of journal event and their data. State changes only by applying these, live and on resume alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from evaluator.types import Frozen
+from evo.candidate import Candidate
+
+STARTED = "started"
+BATCH = "batch"
+EVALUATED = "evaluated"
+GENERATION = "generation"
+SESSION = "session"
+
+
+class Started(Frozen):
+    """First line of every journal."""
+
+    journal_version: int = 1
+    kernevo_version: str
+    name: str
+    task: str
+    task_fingerprint: str
+    seed: int
+    config_fingerprint: str
+
+
+class Batch(Frozen):
+    """The candidates of one generation, before any of them is judged (their sources are already stored)."""
+
+    generation: int
+    candidates: tuple[Candidate, ...]
+
+
+class GenerationEnd(Frozen):
+    """What the search knew after a generation; a resume recomputes it and must agree."""
+
+    generation: int
+    evaluations: int
+    population: tuple[str, ...]
+    archive: Mapping[str, str]
+    """Cell -> candidate id."""
+    best: str | None
+    best_speedup: float | None
+    stream: int
+    """A draw of the search's random stream at this place: proves that a resumed run continues it."""
+    seconds: float
+    """Wall-clock seconds of the whole run so far, earlier sessions included."""
+
+
+class Session(Frozen):
+    """A process began or ended its work on the run."""
+
+    event: Literal["begin", "end"]
+    reason: str = ""
+    seconds: float

@@ -1,0 +1,93 @@
+"""Behaviour descriptors: where in the archive a passed candidate belongs.
+
+Measured where measuring is possible (bottleneck, occupancy and kernel count come from the profile), read from
+the syntax tree otherwise (how programs map to work, how many passes, how memory is reached).
+"""
+
+from __future__ import annotations
+
+import ast
+
+from evaluator.types import Evaluation, Profile
+
+
+def cell_of(source: str, evaluation: Evaluation) -> tuple[str, ...]:
+    """The archive cell, one word per descriptor in the order of `DESCRIPTORS`."""
+    tree = ast.parse(source)
+    profile = evaluation.profile
+    syntax = [reader(tree) for reader in (program_mapping, passes, load_path)]
+    if profile is None:
+        return ("unknown", *syntax, "unknown", "unknown")
+    return (profile.bottleneck or "unknown", *syntax, occupancy_tercile(profile), kernel_count(profile))
+
+
+DESCRIPTORS = ("bottleneck", "programs", "passes", "loads", "occupancy", "kernels")
+
+
+def _kernels(tree: ast.AST) -> list[ast.FunctionDef]:
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(mark) for mark in node.decorator_list)
+    ]
+
+
+def _calls(node: ast.AST) -> list[str]:
+    return [ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)]
+
+
+def program_mapping(tree: ast.AST) -> str:
+    """How programs map to work: `1d`, `2d`, `grouped` or `persistent`."""
+    kernels = _kernels(tree)
+    calls = [name for kernel in kernels for name in _calls(kernel)]
+    if any(name.endswith("num_programs") for name in calls) and _has_grid_stride(kernels):
+        return "persistent"
+    if any("GROUP" in name.id for kernel in kernels for name in ast.walk(kernel) if isinstance(name, ast.Name)):
+        return "grouped"
+    axes = {
+        ast.unparse(call.args[0])
+        for kernel in kernels
+        for call in ast.walk(kernel)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("program_id") and call.args
+    }
+    return "1d" if len(axes) <= 1 else "2d"
+
+
+def _has_grid_stride(kernels: list[ast.FunctionDef]) -> bool:
+    loops = [node for kernel in kernels for node in ast.walk(kernel) if isinstance(node, ast.For)]
+    return any(len(loop.iter.args) == 3 for loop in loops if isinstance(loop.iter, ast.Call))
+
+
+def passes(tree: ast.AST) -> str:
+    """`whole` when nothing loops over loads, else `single` or `multi` by the loops that read memory."""
+    counts = [sum(_reads(loop) for loop in ast.walk(kernel) if isinstance(loop, ast.For)) for kernel in _kernels(tree)]
+    most = max(counts, default=0)
+    return "whole" if most == 0 else "single" if most == 1 else "multi"
+
+
+def _reads(node: ast.AST) -> bool:
+    return any(name.endswith(".load") for name in _calls(node))
+
+
+def load_path(tree: ast.AST) -> str:
+    """How memory is reached: `pointer`, `block_pointer` or `descriptor`."""
+    calls = [name for kernel in _kernels(tree) for name in _calls(kernel)]
+    if any("tensor_descriptor" in name for name in calls):
+        return "descriptor"
+    return "block_pointer" if any(name.endswith("make_block_ptr") for name in calls) else "pointer"
+
+
+def occupancy_tercile(profile: Profile) -> str:
+    """`low`, `middle` or `high` by the time-weighted occupancy of all launches."""
+    launches = [launch for launches in profile.launches.values() for launch in launches]
+    total = sum(launch.latency_ms for launch in launches)
+    if not launches or total <= 0:
+        return "unknown"
+    mean = sum(launch.occupancy * launch.latency_ms for launch in launches) / total
+    return "low" if mean < 1 / 3 else "middle" if mean < 2 / 3 else "high"
+
+
+def kernel_count(profile: Profile) -> str:
+    """Kernels launched per call: `1`, `2` or `3+`."""
+    most = max((len(launches) for launches in profile.launches.values()), default=0)
+    return str(most) if most < 3 else "3+"

@@ -1,0 +1,84 @@
+"""What a monitor is told, and the fan-out that keeps a failing one from hurting the run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from evaluator.types import Frozen, TimingKind
+from evo.candidate import Record
+
+
+class Step(Frozen):
+    """One generation's numbers."""
+
+    generation: int
+    evaluations: int
+    budget_evaluations: int | None
+    seconds: float
+    """Wall-clock seconds of the run so far, earlier sessions included."""
+    batch: int
+    passed: int
+    """Of this batch."""
+    verdicts: Mapping[str, int]
+    """Counts of this batch by status."""
+    operators: Mapping[str, int]
+    best: str | None
+    best_speedup: float | None
+    best_latency_ms: float | None
+    timing_kind: TimingKind | None
+    population_median: float | None
+    """Median of the first objective over the survivors (log speedup; failures lie below -19)."""
+    structures: int
+    cells: int
+    qd_score: float
+    cached: int
+    """Verdicts of this batch that came from the cache."""
+
+
+class Monitor(Protocol):
+    """One sink of progress."""
+
+    def candidate(self, record: Record) -> None:
+        """One candidate was judged and recorded."""
+        ...
+
+    def step(self, step: Step) -> None:
+        """One generation ended."""
+        ...
+
+    def close(self) -> None:
+        """The session ends; safe to call twice."""
+        ...
+
+
+class Monitors:
+    """Tells every monitor; drops one that raises."""
+
+    def __init__(self, monitors: Sequence[Monitor]) -> None:
+        self._monitors = list(monitors)
+
+    def candidate(self, record: Record) -> None:
+        """One candidate was judged and recorded."""
+        self._each(lambda monitor: monitor.candidate(record))
+
+    def step(self, step: Step) -> None:
+        """One generation ended."""
+        self._each(lambda monitor: monitor.step(step))
+
+    def close(self) -> None:
+        """The session ends."""
+        self._each(lambda monitor: monitor.close())
+
+    def _each(self, call: Callable[[Monitor], None]) -> None:
+        for monitor in list(self._monitors):
+            try:
+                call(monitor)
+            except Exception as error:  # whatever a sink raises, the campaign outlives it
+                self._monitors.remove(monitor)
+                warnings.warn(
+                    f"{type(monitor).__name__} failed and is switched off: {error}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )

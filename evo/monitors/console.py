@@ -1,0 +1,65 @@
+"""Progress on stderr: a live line on a terminal, one plain line per generation otherwise."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from evo.candidate import Record
+from evo.monitors.base import Step
+
+
+class ConsoleMonitor:
+    """Shows evaluations done, the best speedup with its kind, and what the last batch was."""
+
+    def __init__(self, task: str, budget_evaluations: int | None, done: int = 0) -> None:
+        self._console = Console(stderr=True)
+        self._best = "no correct candidate yet"
+        self._progress: Progress | None = None
+        if self._console.is_terminal:
+            self._progress = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[best]}"),
+                console=self._console,
+            )
+            self._row = self._progress.add_task(task, total=budget_evaluations, completed=done, best=self._best)
+            self._progress.start()
+
+    def candidate(self, record: Record) -> None:
+        """Advance the bar."""
+        if self._progress is not None:
+            self._progress.advance(self._row)
+
+    def step(self, step: Step) -> None:
+        """One line per generation."""
+        self._best = best_of(step)
+        if self._progress is not None:
+            self._progress.update(self._row, completed=step.evaluations, best=self._best)
+        self._console.print(line_of(step), highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Give the terminal back; safe to call twice."""
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def best_of(step: Step) -> str:
+    """`best 1.83x modelled (c000012, 0.071 ms)`."""
+    if step.best_speedup is None:
+        return "no correct candidate yet"
+    latency = f", {step.best_latency_ms:.4g} ms" if step.best_latency_ms is not None else ""
+    return f"best {step.best_speedup:.3f}x {step.timing_kind} ({step.best}{latency})"
+
+
+def line_of(step: Step) -> str:
+    """The plain line of one generation."""
+    budget = f"/{step.budget_evaluations}" if step.budget_evaluations else ""
+    failures = ", ".join(f"{count} {name}" for name, count in step.verdicts.items() if name != "passed")
+    return (
+        f"generation {step.generation:3d}  evaluations {step.evaluations}{budget}  "
+        f"passed {step.passed}/{step.batch}  {best_of(step)}  structures {step.structures}  cells {step.cells}"
+        f"  {step.seconds:.0f} s" + (f"  [{failures}]" if failures else "")
+    )

@@ -1,0 +1,27 @@
+"""metrics.jsonl: one line per generation, for notebooks and dashboards. Derived; never read by a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evo.candidate import Record
+from evo.monitors.base import Step
+
+
+class JsonlMonitor:
+    """Appends each step as one JSON object."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream = path.open("a", encoding="utf-8")
+
+    def candidate(self, record: Record) -> None:
+        """Candidates are in the journal already."""
+
+    def step(self, step: Step) -> None:
+        """One line per generation."""
+        self._stream.write(step.model_dump_json() + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        self._stream.close()

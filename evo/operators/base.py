@@ -1,0 +1,43 @@
+"""What every operator reads and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from evaluator.types import KernelSource, Task
+from evo.archive import Archive
+from evo.candidate import Record
+from evo.novelty import NoveltyGate
+from evo.population import Population
+from evo.streams import Streams
+from evo.tuning import Tuner
+from policy.types import Proposal
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A child before it has an id."""
+
+    source: KernelSource
+    operator: str
+    parents: tuple[Record, ...]
+    structure: str
+    config: Mapping[str, int] = field(default_factory=dict)
+    proposal: Proposal | None = None
+
+
+class SearchView(Protocol):
+    """The scheduler's state as operators see it. They read it and never change it."""
+
+    task: Task
+    streams: Streams
+    population: Population
+    archive: Archive
+    tuner: Tuner
+    gate: NoveltyGate
+
+    def source(self, sha: str) -> str:
+        """Text of a stored source."""
+        ...

@@ -1,0 +1,155 @@
+"""A run as data: what `status`, `harvest`, `export`, `report` and notebooks read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from evaluator.errors import UsageError
+from evaluator.types import Evaluation, KernelSource, Task
+from evo import events, journal
+from evo.candidate import Candidate, Record
+from evo.config import CampaignConfig
+from evo.run_dir import RunDir
+
+RunStatus = Literal["running", "finished", "interrupted", "crashed"]
+
+
+class Run:
+    """One run directory, read from its journal. Reading never writes and works beside a living campaign."""
+
+    def __init__(self, path: Path, history: list[journal.Event]) -> None:
+        self.path = path
+        self.dir = RunDir(path)
+        self._events = history
+
+    @classmethod
+    def load(cls, path: str | Path) -> Run:
+        """Read a run. Raises UsageError when the folder holds none, JournalError when its journal is damaged."""
+        path = Path(path)
+        run_dir = RunDir(path)
+        if not run_dir.journal.is_file() or not run_dir.config_resolved.is_file():
+            raise UsageError(f"{path}: holds no run (no journal.jsonl)", "kernevo status lists the runs there are")
+        history, _ = journal.read(run_dir.journal)
+        return cls(path, history)
+
+    @cached_property
+    def config(self) -> CampaignConfig:
+        """The resolved config of the run."""
+        return read_config(self.dir)
+
+    @cached_property
+    def environment(self) -> Mapping[str, Any]:
+        """Versions and hardware of the first session; empty when the file is gone."""
+        try:
+            facts: dict[str, Any] = json.loads(self.dir.environment.read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError):
+            return {}
+        return facts
+
+    @cached_property
+    def task(self) -> Task:
+        """The task, loaded anew. Raises TaskError when it is gone."""
+        from evaluator.task import load_task
+
+        return load_task(self.config.task)
+
+    @cached_property
+    def started(self) -> events.Started:
+        """The journal's first line."""
+        if not self._events:
+            raise UsageError(f"{self.dir.journal}: empty", "start the run again under another name")
+        return events.Started.model_validate(self._events[0].data)
+
+    @property
+    def name(self) -> str:
+        """The run's name: its folder's."""
+        return self.path.resolve().name
+
+    @cached_property
+    def _candidates(self) -> dict[str, Candidate]:
+        found: dict[str, Candidate] = {}
+        for event in self._events:
+            if event.kind == events.BATCH:
+                for raw in event.data["candidates"]:
+                    found[raw["id"]] = Candidate.model_validate(raw)
+        return found
+
+    @cached_property
+    def _records(self) -> dict[str, Record]:
+        found: dict[str, Record] = {}
+        for event in self._events:
+            if event.kind == events.EVALUATED:
+                candidate = self._candidates[event.data["candidate"]]
+                evaluation = Evaluation.model_validate(event.data["evaluation"])
+                found[candidate.id] = Record(candidate=candidate, evaluation=evaluation)
+        return found
+
+    def records(self) -> list[Record]:
+        """Every judged candidate in the order of birth."""
+        return list(self._records.values())
+
+    candidates = records
+
+    def record(self, candidate_id: str) -> Record:
+        """One judged candidate. Raises UsageError for an id the run does not hold."""
+        try:
+            return self._records[candidate_id]
+        except KeyError:
+            last = next(reversed(self._records), "none")
+            raise UsageError(f"{self.path}: no judged candidate {candidate_id}", f"the last one is {last}") from None
+
+    def elites(self, count: int | None = None) -> list[Record]:
+        """The best record of each structure that passed, best first; ties go to the older one."""
+        best: dict[str, Record] = {}
+        for record in self.records():
+            held = best.get(record.candidate.structure)
+            if record.passed and (held is None or _key(record) > _key(held)):
+                best[record.candidate.structure] = record
+        ranked = sorted(best.values(), key=_key, reverse=True)
+        return ranked if count is None else ranked[:count]
+
+    def lineage(self, candidate_id: str) -> list[Record]:
+        """The record and its first parents, the seed first."""
+        line = [self.record(candidate_id)]
+        while line[-1].candidate.parent_ids:
+            line.append(self.record(line[-1].candidate.parent_ids[0]))
+        return line[::-1]
+
+    def source(self, sha: str) -> KernelSource:
+        """A stored source by its SHA-256."""
+        return self.dir.source(sha)
+
+    def generations(self) -> list[events.GenerationEnd]:
+        """The end of every finished generation."""
+        return [events.GenerationEnd.model_validate(e.data) for e in self._events if e.kind == events.GENERATION]
+
+    def sessions(self) -> list[events.Session]:
+        """Begin and end of every session."""
+        return [events.Session.model_validate(e.data) for e in self._events if e.kind == events.SESSION]
+
+    @property
+    def status(self) -> RunStatus:
+        """Whether the run is running, finished, interrupted (and can be resumed) or crashed (likewise)."""
+        sessions = self.sessions()
+        last = sessions[-1] if sessions else None
+        if last is not None and last.event == "end":
+            return "interrupted" if last.reason == "interrupted" else "finished"
+        return "running" if self.dir.in_use else "crashed"
+
+
+def _key(record: Record) -> float:
+    return record.speedup or 0.0
+
+
+def read_config(run_dir: RunDir) -> CampaignConfig:
+    """The resolved config of a run. Raises UsageError naming the file when it cannot be read."""
+    from pydantic import ValidationError
+
+    try:
+        return CampaignConfig.model_validate_json(run_dir.config_resolved.read_text(encoding="utf-8"), strict=True)
+    except (OSError, ValidationError) as error:
+        raise UsageError(f"{run_dir.config_resolved}: {error}", "restore the file from a copy") from error

@@ -1,0 +1,154 @@
+"""The files of one run and who may write them.
+
+    config.yaml  config.resolved.json  environment.json  journal.jsonl  kernels/<sha>.py  lock
+    trajectories.jsonl  metrics.jsonl  optuna.journal  elites/  logs/  report.html
+
+`journal.jsonl` and `kernels/` are the truth; everything on the second line can be rebuilt from them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TextIO
+
+from evaluator.errors import EnvironmentUnusableError, KernevoError, UsageError
+from evaluator.types import KernelSource
+
+
+class RunDir:
+    """Paths of one run, its kernel store, and the lock of its single writer."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: TextIO | None = None
+        self._read = lru_cache(maxsize=4096)(self._read_source)
+
+    @property
+    def journal(self) -> Path:
+        """The truth."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def config_yaml(self) -> Path:
+        """The user's file, byte for byte."""
+        return self.path / "config.yaml"
+
+    @property
+    def config_resolved(self) -> Path:
+        """Every setting with its default, as JSON."""
+        return self.path / "config.resolved.json"
+
+    @property
+    def environment(self) -> Path:
+        """Versions and hardware of the first session."""
+        return self.path / "environment.json"
+
+    @property
+    def kernels(self) -> Path:
+        """Folder of candidate sources by SHA-256."""
+        return self.path / "kernels"
+
+    @property
+    def elites(self) -> Path:
+        """Folder of the best structures, written at the end."""
+        return self.path / "elites"
+
+    def create(self) -> None:
+        """Make the folder. Raises UsageError when it is already used, EnvironmentUnusableError when it can't be."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise UsageError(
+                f"{self.path}: already used; nothing was overwritten",
+                f"kernevo resume {self.path} continues it; --name NEW starts another",
+            )
+        try:
+            self.kernels.mkdir(parents=True, exist_ok=True)
+            (self.path / "logs").mkdir(exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+    def lock(self) -> None:
+        """Become the only writer. Raises UsageError when another process already is."""
+        try:
+            stream = (self.path / "lock").open("a+", encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            stream.close()
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            raise UsageError(
+                f"{self.path}: another process is writing this run",
+                "wait for it, stop it with Ctrl-C, or choose another run",
+            ) from None
+        self._lock = stream
+
+    def unlock(self) -> None:
+        """Give the lock back; safe to call twice."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a living process writes this run."""
+        if self._lock is not None:
+            return True
+        try:
+            with (self.path / "lock").open("r", encoding="utf-8") as stream:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def write_atomically(self, path: Path, text: str) -> None:
+        """Write a whole file or nothing. Raises EnvironmentUnusableError on a full or read-only disk."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("w", encoding="utf-8", errors="surrogatepass", newline="") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise _unwritable(path, error) from error
+
+    def store(self, source: KernelSource) -> str:
+        """Keep a source; returns its SHA-256. Storing it twice costs nothing."""
+        sha = source.sha
+        path = self.kernels / f"{sha}.py"
+        if not path.exists():
+            self.write_atomically(path, source.text)
+        return sha
+
+    def source(self, sha: str) -> KernelSource:
+        """A stored source. Raises KernevoError when the file is missing or was changed."""
+        return self._read(sha)
+
+    def _read_source(self, sha: str) -> KernelSource:
+        path = self.kernels / f"{sha}.py"
+        try:
+            with path.open(encoding="utf-8", errors="surrogatepass", newline="") as stream:
+                source = KernelSource(text=stream.read())
+        except OSError as error:
+            raise KernevoError(
+                f"{path}: {error.strerror}", "restore the kernels/ folder of this run from a copy"
+            ) from error
+        if source.sha != sha:
+            raise KernevoError(f"{path}: the file was changed after it was judged", "restore it from a copy")
+        return source
+
+
+def _unwritable(path: Path, error: OSError) -> EnvironmentUnusableError:
+    return EnvironmentUnusableError(
+        f"{path}: cannot be written: {error.strerror or error}",
+        "choose another folder with runs_dir (or --set runs_dir=…), or free space on that disk",
+    )

@@ -1,0 +1,167 @@
+"""Ask and tell: what to judge next, and what to make of the answers.
+
+The state changes only in `begin` and `tell`, both fed by journal events, live and on resume alike; `ask` reads it
+and draws from streams named by the generation. A resumed run therefore asks the same questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from evaluator.source_hash import ast_hash, structure_hash
+from evaluator.tunables import extract
+
+from evaluator.types import Evaluation, KernelSource, Task
+from evo.archive import Archive
+from evo.candidate import Candidate, Record
+from evo.config import SearchConfig
+from evo.events import Batch, GenerationEnd
+from evo.measures import cell_of
+from evo.novelty import NoveltyGate
+from evo.operators import Draft, RewriteOperator, TuneOperator
+from evo.population import Individual, Population
+from evo.streams import Streams
+from evo.tuning import Tuner
+from policy.policy import Policy
+from policy.types import RewriteStep
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One batch with the sources that belong to it, in the same order."""
+
+    batch: Batch
+    sources: tuple[KernelSource, ...]
+
+
+class Scheduler:
+    """The search's whole state, and the two verbs on it."""
+
+    def __init__(
+        self, config: SearchConfig, task: Task, policy: Policy, streams: Streams, read: Callable[[str], str]
+    ) -> None:
+        self.task = task
+        self.streams = streams
+        self.population = Population(config, streams)
+        self.archive = Archive()
+        self.tuner = Tuner(config.tuning)
+        self.gate = NoveltyGate()
+        self.source = read
+        self.generation = 0
+        self.records: dict[str, Record] = {}
+        self.best: Record | None = None
+        self._config = config
+        self._rewrite = RewriteOperator(policy, config.archive.parent_share if config.archive.enabled else 0.0)
+        self._tune = TuneOperator()
+        self._pending: dict[str, Candidate] = {}
+        self._offspring: list[Individual] = []
+        self._births = 0
+        self.in_generation = False
+        self.batch: list[Record] = []
+        self.best_before_batch: str | None = None
+
+    @property
+    def pending(self) -> list[Candidate]:
+        """Candidates of the current batch that nobody has judged yet."""
+        return list(self._pending.values())
+
+    def ask(self, count: int) -> Plan:
+        """The next batch of at most `count`; empty when nothing new can be thought of. Changes nothing."""
+        if self.generation == 0:
+            return self._plan([self._seed_draft()])
+        tuned = self._tune.propose(self, self.generation, round(self._config.tuning.share * count))
+        drafts = tuned + self._rewrite.propose(self, self.generation, count - len(tuned))
+        if len(drafts) < count:
+            # Where rewriting has run dry, what is left of the batch goes to the tuner.
+            more = self._tune.propose(self, self.generation, count - len(drafts) + len(tuned))
+            known = {draft.source.sha for draft in drafts}
+            drafts += [draft for draft in more if draft.source.sha not in known]
+        return self._plan(drafts[:count])
+
+    def _seed_draft(self) -> Draft:
+        assert self.task.seed_source is not None  # the campaign refuses tasks without a seed
+        source = KernelSource(text=self.task.seed_source)
+        return Draft(source, "seed", (), structure_hash(source.text), extract(source.text).defaults)
+
+    def _plan(self, drafts: list[Draft]) -> Plan:
+        candidates = tuple(self._candidate(draft, self._births + index) for index, draft in enumerate(drafts))
+        return Plan(Batch(generation=self.generation, candidates=candidates), tuple(d.source for d in drafts))
+
+    def _candidate(self, draft: Draft, number: int) -> Candidate:
+        proposal = draft.proposal
+        history: tuple[RewriteStep, ...] = draft.parents[0].candidate.rewrites if draft.parents else ()
+        candidate = Candidate(
+            id=f"c{number:06d}",
+            generation=self.generation,
+            parent_ids=tuple(parent.id for parent in draft.parents),
+            operator=draft.operator,
+            source_sha=draft.source.sha,
+            ast_hash=ast_hash(draft.source.text),
+            structure=draft.structure,
+            config=draft.config or extract(draft.source.text).defaults,
+            rewrites=history,
+        )
+        if proposal is None:
+            return candidate
+        return candidate.model_copy(
+            update={
+                "rewrites": (*history, *proposal.rewrites),
+                "group": f"{candidate.parent_ids[0]}-{self.generation}",
+                **{name: getattr(proposal, name) for name in _FROM_PROPOSAL},
+            }
+        )
+
+    def begin(self, batch: Batch) -> None:
+        """A batch was recorded: its candidates are taken."""
+        self._births += len(batch.candidates)
+        self._offspring = []
+        self.batch = []
+        self.in_generation = True
+        self.best_before_batch = self.best.id if self.best else None
+        for candidate in batch.candidates:
+            self._pending[candidate.id] = candidate
+            self.gate.remember(candidate)
+
+    def tell(self, candidate_id: str, evaluation: Evaluation) -> Record:
+        """An answer was recorded. Raises KeyError for a candidate that is not pending."""
+        record = Record(candidate=self._pending.pop(candidate_id), evaluation=evaluation)
+        self.records[record.id] = record
+        self.batch.append(record)
+        source = self.source(record.candidate.source_sha)
+        parents = record.candidate.parent_ids
+        self.tuner.tell(record, source, self.records[parents[0]].candidate.structure if parents else None)
+        self._offspring.append(self.population.individual(record, len(source)))
+        if record.passed:
+            self._admit(record, source)
+        return record
+
+    def _admit(self, record: Record, source: str) -> None:
+        speedup = record.speedup
+        if speedup is None:
+            return
+        self.archive.add(cell_of(source, record.evaluation), record)
+        if self.best is None or speedup > (self.best.speedup or 0.0):
+            self.best = record
+
+    def end_generation(self, seconds: float) -> GenerationEnd:
+        """Select survivors once the whole batch is judged, and move on."""
+        assert self.in_generation
+        assert not self._pending
+        self.population.advance(self._offspring, self.generation)
+        summary = GenerationEnd(
+            generation=self.generation,
+            evaluations=len(self.records),
+            population=tuple(member.record.id for member in self.population.members),
+            archive={"/".join(cell): owner.id for cell, owner in self.archive},
+            best=self.best.id if self.best else None,
+            best_speedup=self.best.speedup if self.best else None,
+            stream=self.streams.seed("checkpoint", self.generation),
+            seconds=seconds,
+        )
+        self.generation += 1
+        self.in_generation = False
+        return summary
+
+
+_FROM_PROPOSAL = ("explanation", "policy", "policy_version", "messages", "answer", "sampling")

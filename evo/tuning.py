@@ -1,0 +1,196 @@
+"""Optuna tunes the tunables of one structure.
+
+A `Tuner` holds what is known of each structure: its base source, its space, and every judged config. For each
+question a fresh in-memory study is filled with those trials and asked, so nothing but the journal needs saving and
+the answer depends only on the trials and a seed drawn from the campaign's named streams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import optuna
+from evaluator.tunables import TunableSpace, extract
+from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.samplers import BaseSampler, BruteForceSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from evo.candidate import Record
+from evo.config import TuningConfig
+
+ATTEMPTS = 24
+"""Questions to a sampler before an unseen config is picked from the space instead."""
+
+EXPLORATION = 0.15
+"""Weight of the upper-confidence term that decides which structure is tuned next, in units of log speedup."""
+
+
+@dataclass
+class Structure:
+    """What the tuner knows of one structure."""
+
+    base_source: str
+    space: TunableSpace
+    trials: list[tuple[dict[str, int], float | None]] = field(default_factory=list)
+    """(config, log speedup or None where the config failed), in the order they were judged."""
+    best: Record | None = None
+    parent: str | None = None
+    """The structure this one was rewritten from."""
+
+    @property
+    def size(self) -> int:
+        """Number of configs in the space."""
+        return math.prod(len(tunable.choices) for tunable in self.space.tunables)
+
+    @property
+    def seen(self) -> set[tuple[int, ...]]:
+        """Configs already judged, as value tuples in the order of the space."""
+        return {self.key(config) for config, _ in self.trials}
+
+    def key(self, config: Mapping[str, int]) -> tuple[int, ...]:
+        """A config as a hashable tuple; names that the space lacks do not count."""
+        return tuple(config.get(tunable.name, tunable.default) for tunable in self.space.tunables)
+
+    @property
+    def score(self) -> float | None:
+        """Best log speedup so far."""
+        values = [value for _, value in self.trials if value is not None]
+        return max(values, default=None)
+
+
+class Tuner:
+    """The structures of a campaign and which config to try next on each."""
+
+    def __init__(self, config: TuningConfig) -> None:
+        self._config = config
+        self.structures: dict[str, Structure] = {}
+        # Optuna logs every trial at INFO; the campaign's monitors say what matters.
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def tell(self, record: Record, source: str, parent: str | None) -> None:
+        """Learn one judged config. The first record of a structure defines its base source, space and parent."""
+        key = record.candidate.structure
+        if key not in self.structures:
+            self.structures[key] = Structure(base_source=source, space=extract(source), parent=parent)
+        structure = self.structures[key]
+        config = dict(record.candidate.config) or structure.space.defaults
+        speedup = record.speedup
+        structure.trials.append((config, None if speedup is None else math.log(speedup)))
+        if speedup is not None and (structure.best is None or speedup > (structure.best.speedup or 0.0)):
+            structure.best = record
+
+    def is_open(self, key: str) -> bool:
+        """Whether a structure may get another trial: it passed once, has configs left and trials left."""
+        structure = self.structures[key]
+        budget = min(self._config.trials, structure.size - 1)
+        return structure.best is not None and len(structure.trials) - 1 < budget
+
+    def ranked(self, pending: Mapping[str, int]) -> list[str]:
+        """Open structures, the one most worth a trial first: best so far plus a bonus for few trials (UCB1).
+
+        `pending` counts trials already given out in this batch.
+        """
+        total = sum(len(structure.trials) for structure in self.structures.values()) + 1
+        scored = [
+            (self._priority(structure, total, pending.get(key, 0)), index, key)
+            for index, (key, structure) in enumerate(self.structures.items())
+            if self.is_open(key) and len(structure.trials) - 1 + pending.get(key, 0) < self._config.trials
+        ]
+        return [key for _, _, key in sorted(scored, key=lambda item: (-item[0], item[1]))]
+
+    def _priority(self, structure: Structure, total: int, pending: int) -> float:
+        trials = len(structure.trials) + pending
+        return (structure.score or 0.0) + EXPLORATION * math.sqrt(2 * math.log(total) / max(1, trials))
+
+    def suggest(self, key: str, count: int, seed: int) -> list[dict[str, int]]:
+        """Up to `count` unseen configs for a structure; fewer when its space runs out.
+
+        Warm start: the best config its parent has by now comes first, fitted to this structure's choices.
+        """
+        structure = self.structures[key]
+        parent = self.structures.get(structure.parent or "")
+        inherited = [fit(structure.space, parent.best.candidate.config)] if parent and parent.best else []
+        seen = structure.seen
+        chosen: list[dict[str, int]] = []
+        for config in chain(inherited, self._asked(structure, seed)):
+            if len(chosen) == count:
+                break
+            if structure.key(config) not in seen:
+                seen.add(structure.key(config))
+                chosen.append(config)
+        return chosen
+
+    def _asked(self, structure: Structure, seed: int) -> Iterator[dict[str, int]]:
+        study = self._study(structure, seed)
+        known = structure.seen
+        for _ in range(ATTEMPTS):
+            trial = study.ask(_distributions(structure.space))
+            config = {tunable.name: tunable.choices[trial.params[tunable.name]] for tunable in structure.space.tunables}
+            if structure.key(config) in known:
+                # Told as it is known, so that the sampler moves on instead of asking for it again.
+                study.tell(trial, state=TrialState.PRUNED)
+                continue
+            known.add(structure.key(config))
+            yield config
+
+    def _study(self, structure: Structure, seed: int) -> optuna.Study:
+        study = optuna.create_study(direction="maximize", sampler=_sampler(self._config.sampler, seed))
+        study.add_trials([_frozen(structure.space, config, value) for config, value in structure.trials])
+        return study
+
+    def export(self, path: Path) -> None:
+        """Write every study to an Optuna journal file, readable by optuna-dashboard. Derived data: rebuilt whole."""
+        path.unlink(missing_ok=True)
+        backend = optuna.storages.journal.JournalFileBackend(str(path))
+        storage = optuna.storages.JournalStorage(backend)
+        for key, structure in self.structures.items():
+            if structure.space.tunables:
+                study = optuna.create_study(study_name=key[:12], storage=storage, direction="maximize")
+                study.add_trials([_frozen(structure.space, config, value) for config, value in structure.trials])
+
+
+def fit(space: TunableSpace, wish: Mapping[str, int]) -> dict[str, int]:
+    """A config of `space` that keeps what it can of `wish`; everything else stays at its default."""
+    return {
+        tunable.name: wish[tunable.name] if wish.get(tunable.name) in tunable.choices else tunable.default
+        for tunable in space.tunables
+    }
+
+
+def _distributions(space: TunableSpace) -> dict[str, BaseDistribution]:
+    # Indices into the ordered choices: samplers then know that 128 lies between 64 and 256.
+    return {tunable.name: IntDistribution(0, len(tunable.choices) - 1) for tunable in space.tunables}
+
+
+def _frozen(space: TunableSpace, config: Mapping[str, int], value: float | None) -> FrozenTrial:
+    fitted = fit(space, config)
+    params = {tunable.name: tunable.choices.index(fitted[tunable.name]) for tunable in space.tunables}
+    # Optuna ignores FAIL trials but ranks PRUNED ones below every completed one, which is what a config that does
+    # not compile deserves.
+    state = TrialState.PRUNED if value is None else TrialState.COMPLETE
+    return create_trial(
+        state=state,
+        value=value,
+        params=params,
+        distributions=_distributions(space),
+        user_attrs={"config": dict(fitted)},
+    )
+
+
+def _sampler(name: str, seed: int) -> BaseSampler:
+    match name:
+        case "tpe":
+            return TPESampler(seed=seed, n_startup_trials=4, multivariate=True, constant_liar=True)
+        case "random":
+            return RandomSampler(seed=seed)
+        case "cmaes":
+            return CmaEsSampler(seed=seed, n_startup_trials=4)
+        case "gp":
+            return GPSampler(seed=seed, n_startup_trials=4, deterministic_objective=True)
+        case "grid":
+            return BruteForceSampler(seed=seed)
+    raise AssertionError(name)
