@@ -265,7 +265,7 @@ def _visited(node: NodeT, transformer: cst.CSTTransformer) -> NodeT:
     result = node.visit(transformer)
     if not isinstance(result, cst.CSTNode):
         raise RewriteError("the rewrite would remove the whole file")
-    return result  # type: ignore[return-value]
+    return result
 
 
 def keyword(call: cst.Call, name: str) -> cst.Arg | None:
