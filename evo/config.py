@@ -20,6 +20,7 @@ class CpuEvaluatorConfig(Section):
     """Judges on the CPU: Triton's interpreter for correctness, a cost model for latency (modelled)."""
 
     type: Literal["cpu"] = "cpu"
+    """Which evaluator judges."""
     target: str = "h200"
     """GPU to compile and model for; `kernevo doctor` lists the known ones."""
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
@@ -43,6 +44,7 @@ class RulePolicyConfig(Section):
     """Proposes rewrites from the catalogue; needs no model."""
 
     type: Literal["rule"] = "rule"
+    """Which policy proposes."""
     max_steps: Annotated[int, Field(ge=1, le=8)] = 2
     """At most this many rewrites composed into one child."""
     rewrites: tuple[str, ...] | None = None
@@ -56,6 +58,7 @@ class ArchiveConfig(Section):
     """MAP-Elites over measured descriptors."""
 
     enabled: bool = True
+    """Keep an archive beside the population."""
     parent_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of parents drawn from the archive; the rest come from the population."""
 
@@ -64,6 +67,7 @@ class TuningConfig(Section):
     """Optuna tunes the tunables of each structure."""
 
     sampler: Literal["tpe", "random", "cmaes", "gp", "grid"] = "tpe"
+    """How Optuna proposes settings of a structure's tunables."""
     share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of each batch spent on tuning known structures; the rest changes structure."""
     trials: Annotated[int, Field(ge=0)] = 12
@@ -78,20 +82,26 @@ class SearchConfig(Section):
     offspring: PositiveInt = 8
     """Candidates judged per generation."""
     selection: Literal["tournament", "nsga2"] = "tournament"
+    """How parents and survivors are chosen; `nsga2` weighs several objectives."""
     tournament_size: PositiveInt = 3
+    """Candidates that compete for one place as a parent."""
     objectives: tuple[Literal["speedup", "registers", "shared_memory", "code_size"], ...] = ("speedup",)
     """First is what elites are ranked by; more than one asks for `selection: nsga2`."""
     archive: ArchiveConfig = ArchiveConfig()
+    """The best candidate of every kind of kernel."""
     tuning: TuningConfig = TuningConfig()
+    """Tuning of block sizes, warps and stages."""
 
 
 class BudgetConfig(Section):
     """The campaign stops at whichever comes first; at least one of evaluations, seconds, generations."""
 
     evaluations: PositiveInt | None = None
+    """Judged candidates, the seed included."""
     seconds: PositiveFloat | None = None
     """Wall-clock seconds, those of earlier sessions of the run included."""
     generations: PositiveInt | None = None
+    """Generations of `search.offspring` candidates."""
     target_speedup: PositiveFloat | None = None
     """Stop when an elite reaches this speedup over the baseline."""
     stagnation: PositiveInt | None = None
@@ -102,12 +112,14 @@ class RewardConfig(Section):
     """How a judged child is rewarded in trajectories and exports."""
 
     type: Literal["shaped", "profile", "weighted"] = "shaped"
+    """`shaped` also grades failures; `profile` counts speedup and coverage; `weighted` adds code quality."""
 
 
 class LocalBackendConfig(Section):
     """Everything on this machine."""
 
     type: Literal["local"] = "local"
+    """Where evaluators run."""
 
 
 class CampaignConfig(Section):
@@ -116,16 +128,24 @@ class CampaignConfig(Section):
     name: str | None = None
     """Folder under `runs_dir`; made from the config's file name when left out."""
     runs_dir: str = "runs"
+    """Folder that holds the run folders."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Every random choice of the search follows from it."""
     task: str
     """A shipped task's name, or the path of a task folder."""
     evaluator: EvaluatorConfig = CpuEvaluatorConfig()
+    """Who says whether a kernel is right and how fast it is."""
     policy: PolicyConfig = RulePolicyConfig()
+    """Who proposes rewrites."""
     search: SearchConfig = SearchConfig()
+    """How parents, survivors and tuning trials are chosen."""
     budget: BudgetConfig
+    """When the campaign ends."""
     reward: RewardConfig = RewardConfig()
+    """What a child earns in trajectories and exports."""
     monitors: tuple[Literal["console", "jsonl"], ...] = ("console", "jsonl")
+    """Where progress goes: the console (stderr), `metrics.jsonl`."""
     backend: LocalBackendConfig = LocalBackendConfig()
+    """Where candidates are judged."""
     elites: PositiveInt = 5
     """Distinct structures written to `elites/` at the end."""

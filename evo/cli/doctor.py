@@ -1,0 +1,163 @@
+"""`kernevo doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+
+from evo.cli import output
+from evo.cli.apps import new_app
+from evo.cli.runs import RUNS
+
+app = new_app()
+
+State = Literal["ok", "info", "warn", "fail"]
+_PROBE_TASK = "softmax"
+
+
+class Check(NamedTuple):
+    """One thing looked at: `warn` costs safety or speed, `fail` makes campaigns impossible."""
+
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Say what this machine can and cannot do.
+
+    Looks at versions, GPU, compiler, sandbox and folders, then judges a shipped kernel from end to end. Leaves
+    with exit code 4 when no campaign can run here.
+    """
+    checks = [*machine_checks(), *_sandbox(), _gpu(), _targets()]
+    if all(check.state != "fail" for check in checks):
+        checks.append(_judging())
+    failed = [check for check in checks if check.state == "fail"]
+    if as_json:
+        output.print_json({"usable": not failed, "checks": [check._asdict() for check in checks]})
+    else:
+        output.print_table(("", "check", "finding"), [(c.state, c.name, _finding(c)) for c in checks])
+    if failed:
+        output.note(f"unusable: {failed[0].name}: {failed[0].detail}")
+        raise typer.Exit(4)
+
+
+def _finding(check: Check) -> str:
+    return f"{check.detail}\nfix: {check.fix}" if check.fix and check.state in ("warn", "fail") else check.detail
+
+
+def machine_checks() -> list[Check]:
+    """Checks that import nothing heavy and judge nothing: what `run --dry-run` looks at too."""
+    packages = [_package(name, least) for name, least in (("torch", (2, 11)), ("triton", (3, 6)))]
+    return [_python(), *packages, _ptxas(), _cores(), _folder(RUNS), _folder(_cache_home())]
+
+
+def _python() -> Check:
+    system = platform.system()
+    detail = f"Python {platform.python_version()} on {platform.platform()}"
+    if system != "Linux":
+        return Check("platform", "fail", detail, "use Linux: Triton and the sandbox need it")
+    return Check("platform", "ok", detail)
+
+
+def _package(name: str, least: tuple[int, int]) -> Check:
+    wanted = ".".join(str(part) for part in least)
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Check(name, "fail", "not installed", f"pip install '{name}>={wanted}'")
+    found = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
+    if found < least:
+        return Check(name, "fail", f"{version} is older than {wanted}", f"pip install '{name}>={wanted}'")
+    return Check(name, "ok", version)
+
+
+def _ptxas() -> Check:
+    from evaluator.compile import ptxas_path
+
+    path = ptxas_path()
+    if path is None:
+        return Check("ptxas", "fail", "not found in the triton package", "reinstall triton from its wheel")
+    try:
+        done = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("ptxas", "fail", f"{path} does not run: {error}", "reinstall triton from its wheel")
+    return Check("ptxas", "ok", done.stdout.strip().splitlines()[-1])
+
+
+def _cores() -> Check:
+    cores = len(os.sched_getaffinity(0))
+    return Check("cores", "ok", f"{cores} usable; the CPU evaluator judges that many candidates at once")
+
+
+def _cache_home() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "kernevo"
+
+
+def _folder(path: Path) -> Check:
+    reason = unwritable(path)
+    if reason is None:
+        return Check(str(path), "ok", "writable")
+    return Check(str(path), "fail", reason, "change its permissions, or set runs_dir and evaluator.cache_dir")
+
+
+def unwritable(path: Path) -> str | None:
+    """Why a file could not be made in `path` (or, while it does not exist, above it); None when it could."""
+    nearest = path.absolute()
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        return f"{nearest} is not a folder"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"{nearest} is not writable"
+    return None
+
+
+def _sandbox() -> list[Check]:
+    from evaluator.sandbox import capabilities
+
+    return [
+        Check(f"sandbox: {wall}", "ok", "on")
+        if state == "on"
+        else Check(f"sandbox: {wall}", "warn", state, "candidates run with one wall less; use kernels you trust")
+        for wall, state in capabilities().items()
+    ]
+
+
+def _gpu() -> Check:
+    code = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        return Check("import torch", "fail", lines[-1] if lines else "failed", "reinstall torch")
+    name = done.stdout.strip()
+    return Check("GPU", "info", name or "none; latencies are modelled, not measured")
+
+
+def _targets() -> Check:
+    from evaluator import hardware
+
+    return Check("targets", "info", f"latencies can be modelled for: {', '.join(hardware.names())}")
+
+
+def _judging() -> Check:
+    """Judge a shipped seed kernel from end to end: interpreter, compiler, sandbox and cost model at once."""
+    from evo.cli.evaluate import judge
+
+    evaluation = judge(_PROBE_TASK, None, target=None)
+    if evaluation.status.passed:
+        latency = f"{evaluation.latency_ms:.4g} ms {evaluation.kind} ({evaluation.target})"
+        return Check("judging", "ok", f"the {_PROBE_TASK} seed passed in {evaluation.seconds:.1f} s, {latency}")
+    return Check("judging", "fail", f"{evaluation.status}: {evaluation.reason}", "the checks above may say why")

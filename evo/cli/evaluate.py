@@ -1,0 +1,113 @@
+"""`kernevo evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evaluator.errors import HarnessError, TaskError, UsageError
+from evo.cli import output
+from evo.cli.apps import new_app
+
+if TYPE_CHECKING:
+    from evaluator.types import Evaluation, Timing
+
+app = new_app()
+
+
+@app.command()
+def evaluate(
+    kernel: Annotated[Path, typer.Argument(help="Python file with ModelNew and its @triton.jit kernels.")],
+    task: Annotated[str, typer.Option(help="A shipped task's name, or the path of a task folder.")],
+    target: Annotated[str | None, typer.Option(help="GPU to model latencies for; h200 when left out.")] = None,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Accept a verdict judged earlier.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Judge one kernel file on a task.
+
+    A new process runs the whole cascade. Exit code 0 says that the kernel passed, 3 that it is not correct.
+    """
+    source = output.read_kernel(kernel)
+    evaluation = judge(task, source, target=target, cache=cache)
+    if as_json:
+        output.print_json(document_of(evaluation, kernel))
+    else:
+        _show(evaluation, kernel)
+    if evaluation.status.blames_harness:
+        raise HarnessError(f"{evaluation.status}: {evaluation.reason}", "`kernevo doctor` checks this machine")
+    if not evaluation.status.passed:
+        raise typer.Exit(3)
+
+
+def judge(task: str, source: str | None, *, target: str | None, cache: bool = False) -> Evaluation:
+    """Judge `source` (the task's seed when None) with the CPU evaluator in a worker process of its own."""
+    from evaluator import backends
+    from evaluator.task import load_task
+    from evaluator.types import EvaluationJob, KernelSource
+    from evo.config import CpuEvaluatorConfig
+
+    loaded = load_task(task)
+    text = loaded.seed_source if source is None else source
+    if text is None:
+        raise TaskError(f"{loaded.origin}: task {loaded.name} has no seed kernel", "add a seed.py to it")
+    config = CpuEvaluatorConfig(workers=1, cache=cache)
+    if target is not None:
+        config = config.model_copy(update={"target": known_target(target)})
+    job = EvaluationJob(job_id="evaluate", source=KernelSource(text=text))
+    with backends.create(config.model_dump(), loaded) as evaluator:
+        ((_, evaluation),) = evaluator.evaluate([job])
+    return evaluation
+
+
+def known_target(target: str) -> str:
+    """`target` when the cost model knows it. Raises UsageError with the nearest GPU."""
+    from evaluator import hardware
+    from evo.config_keys import nearest
+
+    if target not in hardware.names():
+        near = nearest(target, hardware.names())
+        hint = f"did you mean {near}? " if near else ""
+        raise UsageError(f"--target {target}: unknown GPU", f"{hint}known: {', '.join(hardware.names())}")
+    return target
+
+
+def document_of(evaluation: Evaluation, kernel: Path) -> dict[str, Any]:
+    """What `evaluate --json` prints: the whole evaluation and its derived numbers."""
+    derived = {"passed": evaluation.status.passed, "speedup": evaluation.speedup}
+    latency = {"latency_ms": evaluation.latency_ms, "timing_kind": evaluation.kind}
+    return {"kernel": str(kernel), **derived, **latency, "evaluation": evaluation.model_dump(mode="json")}
+
+
+def _show(evaluation: Evaluation, kernel: Path) -> None:
+    facts: dict[str, object] = {
+        "kernel": kernel,
+        "task": evaluation.task,
+        "verdict": str(evaluation.status),
+        "checks": f"{evaluation.checks_passed} of {evaluation.checks_total} passed",
+    }
+    if evaluation.reason:
+        facts["reason"] = evaluation.reason
+    if evaluation.max_error is not None:
+        facts["largest error"] = f"{evaluation.max_error:.3g}"
+    if evaluation.speedup is not None:
+        facts["speedup"] = f"{evaluation.speedup:.3f}x {evaluation.kind} ({evaluation.target}) over the task's seed"
+    if evaluation.profile is not None:
+        facts["bound by"] = f"{evaluation.profile.bottleneck} ({evaluation.profile.kind})"
+    output.print_facts(facts)
+    print()
+    stages = [(stage.name, str(stage.status), f"{stage.seconds:.2f}", stage.detail) for stage in evaluation.stages]
+    output.print_table(("stage", "verdict", "seconds", "detail"), stages)
+    if evaluation.timings:
+        print()
+        rows = [_timing_row(name, timing, evaluation.target) for name, timing in evaluation.timings.items()]
+        output.print_table(("workload", "latency ms", "seed ms", "speedup", "kind"), rows)
+    if evaluation.explain and not evaluation.status.passed:
+        print(f"\n{evaluation.explain}")
+
+
+def _timing_row(name: str, timing: Timing, target: str) -> tuple[str, ...]:
+    baseline = "-" if timing.baseline_ms is None else f"{timing.baseline_ms:.4g}"
+    speedup = "-" if timing.speedup is None else f"{timing.speedup:.3f}x"
+    return (name, f"{timing.median_ms:.4g}", baseline, speedup, f"{timing.kind} ({target})")

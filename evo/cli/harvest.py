@@ -1,0 +1,36 @@
+"""`kernevo harvest`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evo.cli import output
+from evo.cli.apps import new_app
+from evo.cli.runs import find_run
+
+app = new_app()
+
+
+@app.command()
+def harvest(
+    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.")],
+    out: Annotated[Path, typer.Option(help="Folder to write to.")],
+    top: Annotated[int, typer.Option(min=1, help="How many kernels, each of another structure.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files of the same name.")] = False,
+) -> None:
+    """Copy a run's best kernels out as plain Python files.
+
+    Each file holds its best tunables and runs on its own; the paths are printed, best first.
+    """
+    from evo.harvest import harvest as write_kernels
+    from evo.run import Run
+
+    loaded = Run.load(find_run(run))
+    if not loaded.elites(1):
+        output.note(f"{loaded.path}: no correct kernel to harvest; `kernevo status` shows the verdicts")
+        raise typer.Exit(3)
+    for path in write_kernels(loaded, top, out, force=force):
+        print(path)

@@ -1,0 +1,50 @@
+"""What `kernevo run --dry-run` checks and prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evaluator.errors import EnvironmentUnusableError, UsageError
+from evaluator.types import Workload
+
+if TYPE_CHECKING:
+    from evo.campaign import Campaign
+
+
+def check_plan(campaign: Campaign) -> None:
+    """Everything that would stop the run before its first candidate. Raises the error that it would."""
+    from evo.cli import doctor
+
+    path = campaign.dir.path
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path}: already used", f"kernevo resume {path} continues it; --name NEW starts another")
+    if (reason := doctor.unwritable(path)) is not None:
+        raise EnvironmentUnusableError(f"{path}: cannot be written: {reason}", "choose another folder with runs_dir")
+    failed = [check for check in doctor.machine_checks() if check.state == "fail"]
+    if failed:
+        raise EnvironmentUnusableError(f"{failed[0].name}: {failed[0].detail}", failed[0].fix)
+
+
+def plan_of(campaign: Campaign) -> dict[str, object]:
+    """Name -> what the campaign would do, in the words of the config."""
+    config, task = campaign.config, campaign.task
+    limits = {key: value for key, value in config.budget.model_dump().items() if value is not None}
+    rewrites = config.policy.rewrites
+    search = config.search
+    return {
+        "run": f"{campaign.dir.path} (not created)",
+        "task": f"{task.name} ({task.dtype}), from {task.origin}",
+        "workloads": "\n".join(_shape(workload) for workload in task.workloads),
+        "check shapes": "\n".join(_shape(shape) for shape in task.check_shapes),
+        "evaluator": f"{config.evaluator.type}, latency modelled for {config.evaluator.target}",
+        "policy": f"{config.policy.type}, {'the whole catalogue' if rewrites is None else ', '.join(rewrites)}",
+        "search": f"population {search.population}, {search.offspring} candidates a generation, {search.selection}"
+        f" on {', '.join(search.objectives)}",
+        "tuning": f"{search.tuning.sampler}, {search.tuning.share:.0%} of each generation",
+        "budget": ", ".join(f"{key} {value:g}" for key, value in limits.items()),
+        "seed": config.seed,
+    }
+
+
+def _shape(workload: Workload) -> str:
+    return f"{workload.name}: {', '.join(f'{key}={value}' for key, value in workload.params.items())}"

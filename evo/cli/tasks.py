@@ -1,0 +1,111 @@
+"""`kernevo tasks list|show|check`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evaluator.errors import HarnessError
+from evo.cli import output
+from evo.cli.apps import new_app
+
+if TYPE_CHECKING:
+    from evaluator.types import Task, Workload
+
+app = new_app(no_args_is_help=True, help="List, show and check tasks.")
+
+_TaskArgument = Annotated[str, typer.Argument(help="A shipped task's name, or the path of a task folder.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@app.command("list")
+def list_(as_json: _JsonOption = False) -> None:
+    """List the shipped tasks."""
+    from evaluator.task import list_tasks, load_task
+
+    tasks = [load_task(name) for name in list_tasks()]
+    if as_json:
+        output.print_json({"tasks": [document_of(task) for task in tasks]})
+        return
+    rows = [(task.name, task.family, task.dtype, len(task.workloads), _first_line(task)) for task in tasks]
+    output.print_table(("task", "family", "dtype", "workloads", "what it computes"), rows)
+
+
+@app.command()
+def show(
+    task: _TaskArgument,
+    as_json: _JsonOption = False,
+    source: Annotated[bool, typer.Option("--source", help="Print the reference and the seed kernel too.")] = False,
+) -> None:
+    """Show one task: its workloads, check shapes, tolerance and rules."""
+    from evaluator.task import load_task
+
+    loaded = load_task(task)
+    if as_json:
+        sources = {"reference_source": loaded.reference_source, "seed_source": loaded.seed_source}
+        output.print_json({**document_of(loaded), **(sources if source else {})})
+        return
+    output.print_facts(_facts(loaded))
+    if source:
+        print(f"\n# reference\n{loaded.reference_source}")
+        print(f"\n# seed kernel\n{loaded.seed_source or '# none'}")
+
+
+@app.command()
+def check(task: _TaskArgument) -> None:
+    """Load a task and judge its seed kernel; exit code 3 when the seed is not correct."""
+    from evo.cli.evaluate import judge
+
+    evaluation = judge(task, None, target=None)
+    facts = {"task": evaluation.task, "seed kernel": str(evaluation.status)}
+    facts["checks"] = f"{evaluation.checks_passed} of {evaluation.checks_total} passed"
+    if evaluation.latency_ms is not None:
+        facts["latency"] = f"{evaluation.latency_ms:.4g} ms {evaluation.kind} ({evaluation.target})"
+    if evaluation.reason:
+        facts["reason"] = evaluation.reason
+    if evaluation.explain and not evaluation.status.passed:
+        facts["explanation"] = evaluation.explain
+    output.print_facts(facts)
+    if evaluation.status.blames_harness:
+        raise HarnessError(f"{evaluation.status}: {evaluation.reason}", "`kernevo doctor` checks this machine")
+    if not evaluation.status.passed:
+        raise typer.Exit(3)
+
+
+def _first_line(task: Task) -> str:
+    return task.description.strip().split("\n")[0]
+
+
+def _facts(task: Task) -> dict[str, object]:
+    atomics = "allowed" if task.allow_atomics else "not allowed"
+    return {
+        "task": task.name,
+        "what": task.description.strip(),
+        "from": task.origin,
+        "family": task.family,
+        "dtype": task.dtype,
+        "tolerance": f"atol {task.tolerance.atol:g}, rtol {task.tolerance.rtol:g}",
+        "torch operators": task.op_policy,
+        "atomics": atomics,
+        "dot precision": ", ".join(task.input_precisions),
+        "workloads": "\n".join(_shape(workload) for workload in task.workloads),
+        "check shapes": "\n".join(_shape(shape) for shape in task.check_shapes),
+        "seed kernel": "yes" if task.seed_source else "none",
+    }
+
+
+def _shape(workload: Workload) -> str:
+    params = ", ".join(f"{key}={value}" for key, value in workload.params.items())
+    least = [
+        f"{value:,} {unit}"
+        for value, unit in ((workload.bytes_moved, "bytes"), (workload.flops, "flops"))
+        if value is not None
+    ]
+    return f"{workload.name}: {params}" + (f"  (at least {', '.join(least)})" if least else "")
+
+
+def document_of(task: Task) -> dict[str, Any]:
+    """What `tasks list --json` and `tasks show --json` say of a task."""
+    kept = task.model_dump(mode="json", exclude={"reference_source", "seed_source"})
+    return {**kept, "has_seed": task.seed_source is not None, "fingerprint": task.fingerprint}

@@ -1,0 +1,99 @@
+"""What field types cannot say: settings that only make sense together, and names that must exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from evo.config import CampaignConfig
+from evo.config_keys import nearest
+from evo.config_problems import Problem
+from evo.yaml_reader import Document
+
+
+def check(config: CampaignConfig, document: Document) -> list[Problem]:
+    """Every problem of a config whose field types are right."""
+    return [problem for rule in _RULES for problem in rule(config, document)]
+
+
+def _name(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    name = config.name
+    if name is None:
+        return
+    if not name.strip() or name in (".", "..") or name.startswith("-") or set(name) & set("/\\\0\n"):
+        where = document.value_position(("name",))
+        yield Problem(where, "name", f"{name!r} cannot name a folder", "use letters, digits, `_` and `-`")
+
+
+def _task(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    from evaluator.task import list_tasks
+
+    shipped = list_tasks()
+    if config.task in shipped or Path(config.task).exists():
+        return
+    near = nearest(Path(config.task).name, shipped)
+    fix = f"the nearest task is `{near}`" if near else f"shipped tasks: {', '.join(shipped)}"
+    what = f"no shipped task and no folder is named {config.task!r}"
+    yield Problem(document.value_position(("task",)), "task", what, f"{fix}; `kernevo tasks list` shows all")
+
+
+def _target(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    from evaluator import hardware
+
+    target = config.evaluator.target
+    if target in hardware.names():
+        return
+    near = nearest(target, hardware.names())
+    fix = f"the nearest is `{near}`; known: {', '.join(hardware.names())}"
+    where = document.value_position(("evaluator", "target"))
+    yield Problem(where, "evaluator.target", f"unknown GPU {target!r}", fix)
+
+
+def _rewrites(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    if config.policy.rewrites is None:
+        return
+    if not config.policy.rewrites:
+        where = document.value_position(("policy", "rewrites"))
+        yield Problem(where, "policy.rewrites", "the list is empty", "remove the key to use the whole catalogue")
+        return
+    from policy.rewrites import catalogue
+
+    known = sorted(catalogue())
+    for index, name in enumerate(config.policy.rewrites):
+        if name not in known:
+            near = nearest(name, known)
+            fix = f"the nearest is `{near}`" if near else f"known: {', '.join(known)}"
+            where = document.value_position(("policy", "rewrites", index))
+            yield Problem(where, f"policy.rewrites[{index}]", f"unknown rewrite {name!r}", fix)
+
+
+def _objectives(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    objectives = config.search.objectives
+    where = document.value_position(("search", "objectives"))
+    if not objectives:
+        yield Problem(where, "search.objectives", "the list is empty", "write `[speedup]`")
+    if len(set(objectives)) < len(objectives):
+        yield Problem(where, "search.objectives", "an objective is given twice", "name each once")
+    if len(objectives) > 1 and config.search.selection == "tournament":
+        explicit = ("search", "selection") in document.values
+        loc = ("search", "selection" if explicit else "objectives")
+        what = f"tournament selection compares one objective, not {len(objectives)}"
+        yield Problem(document.value_position(loc), ".".join(loc), what, "set `search.selection: nsga2`")
+
+
+def _budget(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    budget = config.budget
+    if budget.evaluations is None and budget.seconds is None and budget.generations is None:
+        where = document.value_position(("budget",))
+        fix = "give at least one of evaluations, seconds, generations"
+        yield Problem(where, "budget", "nothing here ends the campaign for certain", fix)
+
+
+_RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
+    _name,
+    _task,
+    _target,
+    _rewrites,
+    _objectives,
+    _budget,
+)
