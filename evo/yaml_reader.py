@@ -18,6 +18,7 @@ import yaml
 from evaluator.errors import UsageError
 
 Loc = tuple[str | int, ...]
+_Pairs = dict[str, tuple[yaml.Node, yaml.Node]]
 _MAX_DEPTH = 50
 _MAX_ITEMS = 100_000
 _TAG = "tag:yaml.org,2002:"
@@ -149,7 +150,7 @@ def _walk(root: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def _check_duplicate_keys(root: yaml.Node, label: str) -> None:
-    # Before merge keys are flattened: afterwards an override of a merged value looks like a duplicate.
+    # On the nodes as written: an override of a merged value is no duplicate.
     for mapping in _walk(root):
         if not isinstance(mapping, yaml.MappingNode):
             continue
@@ -177,6 +178,7 @@ class _Converter:
         self._loader = loader
         self._document = document
         self._items = 0
+        self._resolved: dict[int, _Pairs] = {}
 
     def convert(self, node: yaml.Node, loc: Loc = ()) -> Any:
         self._items += 1
@@ -193,12 +195,36 @@ class _Converter:
         return self._scalar(node, where)
 
     def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, Any]:
-        self._loader.flatten_mapping(node)
         result: dict[str, Any] = {}
-        for key, value in node.value:  # merged pairs come first, so the mapping's own values win
+        for key, value in self._pairs(node).values():
             self._document.keys[(*loc, key.value)] = _position(self._document.label, key)
             result[key.value] = self.convert(value, (*loc, key.value))
         return result
+
+    def _pairs(self, node: yaml.MappingNode, depth: int = 0) -> _Pairs:
+        """Key and value nodes with merge keys (`<<`) resolved: own keys win, then earlier mappings over later ones.
+
+        PyYAML's own flattening loses an override when the overriding mapping is merged a second time.
+        """
+        if id(node) in self._resolved:
+            return self._resolved[id(node)]
+        if depth > _MAX_DEPTH:
+            where = _position(self._document.label, node)
+            raise UsageError(f"{where}: nested more than {_MAX_DEPTH} levels deep", _PLAIN)
+        own: _Pairs = {}
+        merged: _Pairs = {}
+        for key, value in node.value:
+            if key.tag != f"{_TAG}merge":
+                own[key.value] = (key, value)
+                continue
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if not isinstance(source, yaml.MappingNode):
+                    at = _position(self._document.label, source)
+                    raise UsageError(f"{at}: `<<` merges sections of keys only", _PLAIN)
+                for name, pair in self._pairs(source, depth + 1).items():
+                    merged.setdefault(name, pair)
+        self._resolved[id(node)] = {**merged, **own}
+        return self._resolved[id(node)]
 
     def _item(self, node: yaml.Node, loc: Loc) -> Any:
         self._document.keys[loc] = _position(self._document.label, node)

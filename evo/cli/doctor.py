@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import subprocess
@@ -84,11 +85,10 @@ def _package(name: str, least: tuple[int, int]) -> Check:
 
 
 def _ptxas() -> Check:
-    from evaluator.compile import ptxas_path
-
-    path = ptxas_path()
-    if path is None:
-        return Check("ptxas", "fail", "not found in the triton package", "reinstall triton from its wheel")
+    found = importlib.util.find_spec("triton")
+    if found is None or found.origin is None:
+        return Check("ptxas", "fail", "comes with triton, which is not installed", "install triton")
+    path = Path(found.origin).parent / "backends" / "nvidia" / "bin" / "ptxas"
     try:
         done = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:

@@ -25,10 +25,11 @@ def harvest(
 
     Each file holds its best tunables and runs on its own; the paths are printed, best first.
     """
+    folder = find_run(run)
     from evo.harvest import harvest as write_kernels
     from evo.run import Run
 
-    loaded = Run.load(find_run(run))
+    loaded = Run.load(folder)
     if not loaded.elites(1):
         output.note(f"{loaded.path}: no correct kernel to harvest; `kernevo status` shows the verdicts")
         raise typer.Exit(3)

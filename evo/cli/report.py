@@ -22,7 +22,8 @@ def report(
 
     One self-contained page: convergence, verdicts, the lineage of the best kernel with its source diffs.
     """
+    path = find_run(run)
     from evo.report import render
     from evo.run import Run
 
-    print(render(Run.load(find_run(run)), out))
+    print(render(Run.load(path), out))

@@ -21,6 +21,7 @@ def resume(
 
     The journal is replayed, then the search goes on with the same random stream, as if it had never stopped.
     """
+    path = find_run(run)
     from evo.campaign import Campaign
 
-    session(Campaign.resume(find_run(run)), as_json=as_json)
+    session(Campaign.resume(path), as_json=as_json)

@@ -1,0 +1,196 @@
+"""A config is read as written, or refused with the place and the fix."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.errors import UsageError
+from evo.config import CampaignConfig
+from evo.config_file import find_config, load_config, load_mapping, shipped_configs
+from evo.config_keys import all_keys, nearest_key
+from tests.evo.cli_call import call
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "config_errors"
+CASES = sorted(path.stem for path in GOLDEN.glob("*.yaml"))
+MINIMAL = "task: softmax\nbudget: {evaluations: 10}\n"
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write_text(text: str) -> str:
+        Path("my.yaml").write_text(text, encoding="utf-8")
+        return "my.yaml"
+
+    return write_text
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_config_is_refused_with_the_place_and_the_fix(case, monkeypatch):
+    monkeypatch.chdir(GOLDEN)
+    with pytest.raises(UsageError) as raised:
+        load_config(f"{case}.yaml")
+    said = f"{raised.value}\n"
+    expected = GOLDEN / f"{case}.txt"
+    if os.environ.get("KERNEVO_UPDATE_GOLDEN"):
+        expected.write_text(said, encoding="utf-8")
+    assert said == expected.read_text(encoding="utf-8")
+    assert said.startswith(f"{case}.yaml:")
+    assert raised.value.exit_code == 2
+
+
+def test_the_command_line_prints_the_same_error_and_leaves_with_2(monkeypatch):
+    monkeypatch.chdir(GOLDEN)
+    outcome = call("run", "unknown_key.yaml", "--dry-run")
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err == "error: " + (GOLDEN / "unknown_key.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_every_shipped_config_is_valid(name):
+    assert isinstance(load_config(name), CampaignConfig)
+
+
+def test_a_shipped_config_is_found_by_name_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shipped = shipped_configs()["quickstart"]
+    for spec in ("quickstart", "quickstart.yaml", "configs/quickstart.yaml"):
+        assert find_config(spec) == shipped
+    Path("configs").mkdir()
+    Path("configs/quickstart.yaml").write_text(MINIMAL)
+    assert find_config("configs/quickstart.yaml") == Path("configs/quickstart.yaml")
+    Path("quickstart").mkdir()
+    assert find_config("quickstart") == shipped
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("nowhere.yaml", "nowhere.yaml: no such file"),
+        ("quickstrat", "did you mean configs/quickstart.yaml?"),
+        ("my.yml", "did you mean my.yaml?"),
+        ("folder", "folder: is a folder"),
+        ("folder/my.yaml", "folder/my.yaml: no such file"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named_with_the_nearest_one(write, spec, said):
+    write(MINIMAL)
+    Path("folder").mkdir()
+    with pytest.raises(UsageError) as raised:
+        load_config(spec)
+    assert said in str(raised.value)
+
+
+def test_a_file_without_end_is_refused(write):
+    write(MINIMAL + "#" * (1 << 20))
+    with pytest.raises(UsageError, match="larger than 1 MiB"):
+        load_config("my.yaml")
+
+
+def test_defaults_fill_what_the_file_leaves_out(write):
+    config = load_config(write(MINIMAL))
+    assert config == CampaignConfig(task="softmax", budget={"evaluations": 10})
+    assert config.search.objectives == ("speedup",)
+
+
+def test_lists_become_tuples_and_whole_numbers_serve_as_floats(write):
+    text = "search: {selection: nsga2, objectives: [speedup, registers]}\nevaluator: {timeout_s: 5}\n"
+    config = load_config(write(MINIMAL + text))
+    assert config.search.objectives == ("speedup", "registers")
+    assert config.evaluator.timeout_s == 5.0
+    assert isinstance(config.evaluator.timeout_s, float)
+
+
+def test_a_section_without_type_means_the_default_type(write):
+    assert load_config(write(MINIMAL + "evaluator: {workers: 2}\n")).evaluator.type == "cpu"
+    assert load_config("my.yaml", ["policy.max_steps=3"]).policy.type == "rule"
+
+
+def test_anchors_and_merge_keys_work(write):
+    text = "task: softmax\nbudget: &limits {evaluations: 10}\nsearch: {tuning: &t {share: 0.2}, archive: {}}\n"
+    config = load_config(write(text))
+    assert config.search.tuning.share == 0.2
+
+
+def test_an_override_replaces_one_key_and_its_value_is_yaml(write):
+    overrides = [
+        "search.tuning.share=1e-1",
+        "search.selection=nsga2",
+        "search.objectives=[speedup, code_size]",
+        "name=010",
+        "budget.evaluations=",
+        "budget.seconds=7",
+    ]
+    with pytest.raises(UsageError, match=r"--set name: text is needed, not 10"):
+        load_config(write(MINIMAL), overrides)
+    overrides[3] = "name='010'"
+    config = load_config("my.yaml", overrides)
+    assert config.search.tuning.share == 0.1
+    assert config.search.objectives == ("speedup", "code_size")
+    assert config.name == "010"
+    assert config.budget.evaluations is None
+    assert config.budget.seconds == 7.0
+
+
+def test_a_later_override_wins(write):
+    assert load_config(write(MINIMAL), ["seed=1", "seed=2"]).seed == 2
+
+
+def test_an_override_mends_a_wrong_value_of_the_file(write):
+    assert load_config(write("task: softmax\nbudget: {evaluations: -1}\n"), ["budget.evaluations=5"])
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("search.populaton=3", "--set search.populaton: unknown key\n  fix: the nearest valid key is `search.population`"),
+        ("search.population=-3", "--set search.population: must be greater than 0, not -3"),
+        ("search.population=[1", "--set search.population:1:3: not YAML"),
+        ("search.population", "--set search.population: no `key=value`"),
+        ("=3", "--set =3: no `key=value`"),
+        ("search..population=3", "no `key=value`"),
+        ("seed.deep=3", "--set seed.deep: seed is not a section"),
+        ("task=sofmax", "--set task: no shipped task and no folder is named 'sofmax'"),
+        ("search.objectives=[speedup, nothing]", "--set search.objectives: search.objectives[1]: unknown choice"),
+    ],
+)
+def test_a_wrong_override_is_named_as_it_was_typed(write, override, said):
+    with pytest.raises(UsageError) as raised:
+        load_config(write(MINIMAL + "seed: 3\n"), [override])
+    assert said in str(raised.value)
+
+
+def test_a_task_folder_is_looked_for_beside_the_config_too(tmp_path, monkeypatch):
+    (tmp_path / "work" / "my_task").mkdir(parents=True)
+    (tmp_path / "work" / "c.yaml").write_text("task: ./my_task\nbudget: {evaluations: 10}\n")
+    monkeypatch.chdir(tmp_path)
+    assert Path(load_config("work/c.yaml").task) == Path("work/my_task")
+    monkeypatch.chdir(tmp_path / "work")
+    assert load_config("c.yaml").task == "./my_task"
+
+
+def test_a_mapping_written_in_python_is_checked_like_a_file():
+    assert load_mapping({"task": "softmax", "budget": {"evaluations": 3}}).budget.evaluations == 3
+    with pytest.raises(UsageError, match=r"search\.populaton: unknown key"):
+        load_mapping({"task": "softmax", "budget": {"evaluations": 3}, "search": {"populaton": 3}})
+
+
+@given(st.sampled_from([key.path for key in all_keys()]), st.data())
+def test_one_dropped_letter_always_leads_back_to_the_key(path, data):
+    section, _, name = path.rpartition(".")
+    if len(name) < 4:
+        return
+    drop = data.draw(st.integers(0, len(name) - 1))
+    typo = name[:drop] + name[drop + 1 :]
+    loc = (*section.split("."), typo) if section else (typo,)
+    siblings = {key.path for key in all_keys() if key.path.rpartition(".")[0] == section}
+    if typo in {sibling.rpartition(".")[2] for sibling in siblings}:
+        return
+    assert nearest_key(loc, {}) in siblings
