@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import libcst as cst
 
@@ -227,7 +227,7 @@ def parameter_names(function: cst.FunctionDef) -> list[str]:
 Replacement = cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]
 
 
-def replace(root: NodeT, edits: Mapping[cst.CSTNode, Replacement]) -> NodeT:
+def replace(root: NodeT, edits: Mapping[Any, Replacement]) -> NodeT:
     """`root` with nodes replaced by identity in one pass.
 
     A node inside another edited node is lost unless the outer replacement keeps it. Values may be

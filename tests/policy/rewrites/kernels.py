@@ -57,21 +57,21 @@ class ModelNew(torch.nn.Module):
 LAYER_NORM = """\
 import torch
 import triton as t
-from triton import language as lang
+import triton.language as tl
 
 
 @t.jit
-def norm(X, Y, W, n, eps, BLOCK: lang.constexpr):
-    row = lang.program_id(axis=0)
-    cols = lang.arange(0, BLOCK)
+def norm(X, Y, W, n, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(axis=0)
+    cols = tl.arange(0, BLOCK)
     mask = cols < n
-    x = lang.load(X + row * n + cols, mask=mask, other=0.0)
-    mean = lang.sum(x, axis=0) / n
-    centred = lang.where(mask, x - mean, 0.0)
-    var = lang.sum(centred * centred, axis=0) / n
-    rstd = 1.0 / lang.sqrt(var + eps)
-    w = lang.load(W + cols, mask=mask, other=1.0)
-    lang.store(Y + row * n + cols, centred * rstd * w, mask=mask)
+    x = tl.load(X + row * n + cols, mask=mask, other=0.0)
+    mean = tl.sum(x, axis=0) / n
+    centred = tl.where(mask, x - mean, 0.0)
+    var = tl.sum(centred * centred, axis=0) / n
+    rstd = 1.0 / tl.sqrt(var + eps)
+    w = tl.load(W + cols, mask=mask, other=1.0)
+    tl.store(Y + row * n + cols, centred * rstd * w, mask=mask)
 
 
 class ModelNew(torch.nn.Module):

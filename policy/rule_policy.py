@@ -1,0 +1,221 @@
+"""The rule policy: composes catalogue rewrites, guided by the parent's bottleneck. Needs no model."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from evaluator.errors import UsageError
+from evaluator.source_hash import ast_hash
+from evaluator.types import KernelSource
+from policy.prompts import structured_prompt
+from policy.rewrites.base import Rewrite, RewriteArgs, RewriteContext, RewriteError
+from policy.rewrites.catalogue import catalogue, rewrite_named
+from policy.types import Message, ParentView, Proposal, ProposalRequest, RewriteStep
+
+ValueT = TypeVar("ValueT")
+
+ATTEMPTS_PER_CHILD = 6
+"""Compositions tried before a child is given up: the rest of the neighbourhood is taken or does not apply."""
+CACHED_SOURCES = 512
+VERSION = "1"
+
+# Structure changes what the hardware can reach at all; hints change how well it gets there.
+WEIGHTS: Mapping[str, float] = {
+    "alignment_hints": 0.6,
+    "cache_hints": 1.0,
+    "dot_accumulate": 2.0,
+    "exp_to_exp2": 1.0,
+    "input_precision": 2.0,
+    "launch_options": 1.0,
+    "loop_range_options": 1.2,
+    "pointer_increment": 1.5,
+    "reciprocal_multiply": 1.0,
+    "use_rsqrt": 1.0,
+}
+
+# How much more a rewrite is worth where this term dominates the parent's time.
+BY_BOTTLENECK: Mapping[str, Mapping[str, float]] = {
+    "dram": {"cache_hints": 2.0, "alignment_hints": 1.5, "loop_range_options": 1.5},
+    "l2": {"cache_hints": 2.0},
+    "tensor": {"input_precision": 3.0, "dot_accumulate": 2.0, "pointer_increment": 1.5},
+    "issue": {"exp_to_exp2": 2.0, "reciprocal_multiply": 2.0, "use_rsqrt": 2.0, "pointer_increment": 2.0},
+    "latency": {"loop_range_options": 3.0, "launch_options": 2.0},
+    "launch": {},
+}
+
+
+class RulePolicy:
+    """Proposes compositions of one to `max_steps` rewrites that apply, drawn by weight.
+
+    Deterministic: a request's `seed` is the only randomness, and no answer depends on earlier requests.
+    `rewrites` limits the catalogue; unknown names raise UsageError.
+    """
+
+    name = "rule"
+    deterministic = True
+
+    def __init__(self, *, max_steps: int = 2, rewrites: Sequence[str] | None = None) -> None:
+        if max_steps < 1:
+            raise UsageError(f"max_steps is {max_steps}", "use 1 or more")
+        self.max_steps = max_steps
+        self.rewrites = _chosen(rewrites)
+        self._settings: _Bounded[Sequence[RewriteArgs]] = _Bounded(CACHED_SOURCES * len(self.rewrites))
+
+    def propose(self, requests: Sequence[ProposalRequest]) -> list[list[Proposal]]:
+        """Up to `count` children per request; fewer where nothing new applies."""
+        return [self._children(request) for request in requests]
+
+    def close(self) -> None:
+        """Forget cached sources."""
+        self._settings.clear()
+
+    def _children(self, request: ProposalRequest) -> list[Proposal]:
+        rng = np.random.default_rng(request.seed)
+        context = RewriteContext.of_task(request.task)
+        taken = set(request.taken)
+        parents = [parent for parent in request.parents if self._parses(parent, taken)]
+        children: list[Proposal] = []
+        if not parents:
+            return children
+        for _ in range(request.count * ATTEMPTS_PER_CHILD):
+            if len(children) == request.count:
+                break
+            parent = parents[int(rng.integers(len(parents)))]
+            source, steps = self._compose(parent, context, rng)
+            if not steps:
+                continue
+            program = ast_hash(source)
+            if program not in taken:
+                taken.add(program)
+                children.append(self._proposal(request, parent, context, source, steps))
+        return children
+
+    def _parses(self, parent: ParentView, taken: set[str]) -> bool:
+        """Whether a parent can be rewritten at all; notes it as taken."""
+        try:
+            taken.add(ast_hash(parent.source.text))
+        except (SyntaxError, ValueError):
+            return False
+        return True
+
+    def _compose(
+        self, parent: ParentView, context: RewriteContext, rng: np.random.Generator
+    ) -> tuple[str, list[tuple[Rewrite[Any], RewriteArgs]]]:
+        """A source some steps away from the parent; no steps where no rewrite applies."""
+        source = parent.source.text
+        steps: list[tuple[Rewrite[Any], RewriteArgs]] = []
+        wanted = 1 + int(rng.integers(self.max_steps))
+        weights = self._weights(parent)
+        while len(steps) < wanted:
+            move = self._move(source, context, dict(weights), rng)
+            if move is None:
+                break
+            rewrite, args, source = move
+            steps.append((rewrite, args))
+            weights[rewrite.name] /= 2
+        return source, steps
+
+    def _move(
+        self, source: str, context: RewriteContext, weights: dict[str, float], rng: np.random.Generator
+    ) -> tuple[Rewrite[Any], RewriteArgs, str] | None:
+        """One rewrite drawn by weight among those that apply; None when none does."""
+        while weights:
+            names = list(weights)
+            shares = np.array([weights[name] for name in names])
+            name = names[int(rng.choice(len(names), p=shares / shares.sum()))]
+            settings = self._applicable(source, name, context)
+            if settings:
+                rewrite, args = self.rewrites[name], settings[int(rng.integers(len(settings)))]
+                try:
+                    return rewrite, args, rewrite.apply(source, args, context)
+                except RewriteError:
+                    # An earlier step may have produced a form that the rewrite lists but cannot change.
+                    pass
+            del weights[name]
+        return None
+
+    def _weights(self, parent: ParentView) -> dict[str, float]:
+        """Weight of each rewrite for this parent: what its bottleneck asks for, less what it already had."""
+        evaluation = parent.evaluation
+        profile = None if evaluation is None else evaluation.profile
+        favoured = BY_BOTTLENECK.get("" if profile is None else profile.bottleneck, {})
+        used = [step.name for step in parent.rewrites]
+        return {
+            name: WEIGHTS.get(name, 1.0) * favoured.get(name, 1.0) / (1 + used.count(name)) for name in self.rewrites
+        }
+
+    def _applicable(self, source: str, name: str, context: RewriteContext) -> Sequence[RewriteArgs]:
+        key = (source, name, context.model_dump_json())
+        found = self._settings.get(key)
+        if found is None:
+            found = tuple(self.rewrites[name].candidates(source, context))
+            self._settings.put(key, found)
+        return found
+
+    def _proposal(
+        self,
+        request: ProposalRequest,
+        parent: ParentView,
+        context: RewriteContext,
+        source: str,
+        steps: Sequence[tuple[Rewrite[Any], RewriteArgs]],
+    ) -> Proposal:
+        taken_steps = tuple(
+            RewriteStep(name=rewrite.name, args=args.model_dump(mode="json")) for rewrite, args in steps
+        )
+        return Proposal(
+            source=KernelSource(text=source),
+            operator=request.operator,
+            rewrites=taken_steps,
+            explanation="; ".join(rewrite.explain(args) for rewrite, args in steps),
+            policy=self.name,
+            policy_version=VERSION,
+            messages=self._prompt(request, parent, context),
+            answer=structured_answer(taken_steps),
+        )
+
+    def _prompt(self, request: ProposalRequest, parent: ParentView, context: RewriteContext) -> tuple[Message, ...]:
+        settings = {name: self._applicable(parent.source.text, name, context) for name in self.rewrites}
+        asked = request.model_copy(update={"parents": (parent,)})
+        return structured_prompt(asked, {name: found for name, found in settings.items() if found})
+
+
+def structured_answer(steps: Sequence[RewriteStep]) -> str:
+    """The JSON text of a structured answer (see `policy.rewrites.json_schema`)."""
+    payload = {"steps": [{"name": step.name, "args": dict(step.args)} for step in steps]}
+    return json.dumps(payload, separators=(",", ":"))
+
+
+def _chosen(names: Sequence[str] | None) -> dict[str, Rewrite[Any]]:
+    if names is None:
+        return catalogue()
+    try:
+        return {name: rewrite_named(name) for name in names}
+    except RewriteError as error:
+        raise UsageError(str(error), "see policy/rewrites/catalogue.py for the names") from None
+
+
+class _Bounded(Generic[ValueT]):
+    """A mapping that forgets its least recently used entries."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[tuple[str, ...], ValueT] = OrderedDict()
+
+    def get(self, key: tuple[str, ...]) -> ValueT | None:
+        if key in self._values:
+            self._values.move_to_end(key)
+        return self._values.get(key)
+
+    def put(self, key: tuple[str, ...], value: ValueT) -> None:
+        self._values[key] = value
+        if len(self._values) > self._size:
+            self._values.popitem(last=False)
+
+    def clear(self) -> None:
+        self._values.clear()
