@@ -91,7 +91,7 @@ def test_the_version_is_printed():
         (["qqq"], "no command 'qqq'"),
         (["run"], "Missing argument"),
         (["run", "quickstart", "--jsno"], "No such option"),
-        (["harvest", "r", "--out", "d", "--top", "0"], "0 is not in the range"),
+        (["harvest", "r", "--out", "d", "--top", "0"], "Invalid value for '--top'"),
         (["tasks", "lits"], "No such command"),
         (["resume", "nowhere"], "nowhere: no such run"),
         (["status", "nowhere"], "nowhere: no such run"),
@@ -166,7 +166,7 @@ def test_a_reader_that_stops_early_gets_no_complaint():
         "evo.schema.config_schema = lambda: {str(i): 'x' * 100 for i in range(20000)}\n"
         "m.main(['schema'])"
     )
-    command = f"{sys.executable} -c \"{code}\" | head -n 1"
+    command = f'{sys.executable} -c "{code}" | head -n 1'
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "{\n"
     assert done.stderr == ""

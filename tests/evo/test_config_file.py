@@ -150,7 +150,10 @@ def test_an_override_mends_a_wrong_value_of_the_file(write):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("search.populaton=3", "--set search.populaton: unknown key\n  fix: the nearest valid key is `search.population`"),
+        (
+            "search.populaton=3",
+            "--set search.populaton: unknown key\n  fix: the nearest valid key is `search.population`",
+        ),
         ("search.population=-3", "--set search.population: must be greater than 0, not -3"),
         ("search.population=[1", "--set search.population:1:3: not YAML"),
         ("search.population", "--set search.population: no `key=value`"),

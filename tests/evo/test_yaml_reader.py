@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import yaml
 from hypothesis import given
@@ -148,7 +150,5 @@ def test_merging_the_same_mapping_again_and_again_stays_cheap():
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused_but_never_crashes(text):
-    try:
-        parse(text, "f")
-    except UsageError as error:
-        assert error.message.startswith("f:")
+    with suppress(UsageError):
+        assert parse(text, "f").label == "f"

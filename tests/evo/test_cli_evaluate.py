@@ -1,0 +1,69 @@
+"""`kernevo evaluate`: a readable verdict and an exit code that scripts can trust."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evaluator.task import load_task
+from evaluator.types import Evaluation
+from tests.evo.cli_call import call
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_seed_kernel_passes_and_every_number_says_modelled():
+    Path("seed.py").write_text(load_task("softmax").seed_source)
+    outcome = call("evaluate", "seed.py", "--task", "softmax")
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "1.000x modelled (h200) over the task's seed" in outcome.out
+    for workload in load_task("softmax").workloads:
+        row = next(line for line in outcome.out.splitlines() if line.startswith(workload.name))
+        assert "modelled (h200)" in row
+
+
+def test_json_output_holds_the_whole_evaluation():
+    Path("seed.py").write_text(load_task("softmax").seed_source)
+    outcome = call("evaluate", "seed.py", "--task", "softmax", "--json")
+    document = json.loads(outcome.out)
+    evaluation = Evaluation.model_validate(document["evaluation"])
+    assert outcome.code == 0
+    assert document["passed"] is True
+    assert document["timing_kind"] == "modelled"
+    assert document["latency_ms"] == pytest.approx(evaluation.latency_ms)
+    assert not evaluation.cached
+
+
+def test_a_kernel_that_is_not_correct_leaves_with_3_and_the_reason():
+    Path("broken.py").write_text("def broken(:\n")
+    outcome = call("evaluate", "broken.py", "--task", "softmax")
+    assert outcome.code == 3
+    assert "syntax_error" in outcome.out
+    assert "modelled" not in outcome.out
+    document = json.loads(call("evaluate", "broken.py", "--task", "softmax", "--json").out)
+    assert document["passed"] is False
+    assert document["latency_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["nowhere.py", "--task", "softmax"], "nowhere.py: cannot be read"),
+        ([".", "--task", "softmax"], "cannot be read: Is a directory"),
+        (["kernel.py", "--task", "sofmax"], "softmax"),
+        (["kernel.py", "--task", "softmax", "--target", "h2000"], "did you mean h200?"),
+        (["kernel.py"], "Missing option '--task'"),
+        (["binary.py", "--task", "softmax"], "binary.py: not UTF-8 text (byte 0)"),
+    ],
+)
+def test_wrong_arguments_leave_with_2(args, said):
+    Path("kernel.py").write_text("pass\n")
+    Path("binary.py").write_bytes(b"\xff\xfe")
+    outcome = call("evaluate", *args)
+    assert outcome.code == 2
+    assert said in outcome.err

@@ -1,0 +1,85 @@
+"""`kernevo status`, `report`, `harvest` and `export` on a run made with the fakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evo.run import Run
+from tests.evo.cli_call import call
+from tests.evo.driver import campaign
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("work")
+    campaign(folder / "runs" / "one", "start").run()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _there(made, monkeypatch):
+    monkeypatch.chdir(made)
+
+
+def test_a_run_shows_its_state_verdicts_and_elites():
+    run = Run.load("runs/one")
+    outcome = call("status", "one")
+    assert outcome.code == 0
+    assert "finished" in outcome.out
+    assert f"{len(run.records())} judged, {sum(record.passed for record in run.records())} correct" in outcome.out
+    for record in run.elites(5):
+        assert f"{record.id}  {record.speedup:.3f}x modelled (h200)" in " ".join(outcome.out.split()).replace(
+            f"{record.id} ", f"{record.id}  "
+        )
+
+
+def test_verdicts_add_up_to_the_evaluations():
+    document = json.loads(call("status", "runs/one", "--json").out)
+    assert sum(document["verdicts"].values()) == document["evaluations"] == 60
+    assert document["verdicts"]["passed"] == document["correct"]
+    assert document["best"]["timing_kind"] == "modelled"
+
+
+def test_all_runs_are_listed_and_a_damaged_one_hides_no_other():
+    Path("runs/two").mkdir(exist_ok=True)
+    Path("runs/two/journal.jsonl").write_text("nonsense\n")
+    Path("runs/two/config.resolved.json").write_text("{}")
+    Path("runs/no_run").mkdir(exist_ok=True)
+    document = json.loads(call("status", "--json").out)
+    states = {Path(run["run"]).name: run["status"] for run in document["runs"]}
+    assert states == {"one": "finished", "two": "damaged"}
+    table = call("status").out
+    assert "damaged" in table
+    assert "x modelled (h200)" in table
+
+
+def test_a_damaged_journal_is_named_with_its_line():
+    Path("bad").mkdir(exist_ok=True)
+    Path("bad/config.resolved.json").write_text("{}")
+    Path("bad/journal.jsonl").write_text("nonsense\n")
+    outcome = call("status", "bad")
+    assert outcome.code == 1
+    assert "bad/journal.jsonl:1: damaged line" in outcome.err
+
+
+def test_no_runs_yet_is_said_and_no_failure(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = call("status")
+    assert outcome.code == 0
+    assert "no runs yet" in outcome.err
+    Path("empty").mkdir()
+    assert call("status", "empty").code == 2
+
+
+def test_a_torn_last_line_is_a_warning_in_plain_words(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    campaign(tmp_path / "torn", "start").run()
+    with Path("torn/journal.jsonl").open("ab") as stream:
+        stream.write(b'{"crc": "')
+    outcome = call("status", "torn")
+    assert outcome.code == 0
+    assert outcome.err.startswith("warning: ")
+    assert "the last line was torn" in outcome.err
