@@ -10,6 +10,7 @@ from policy.rewrites.alignment_hints import AlignmentHints
 from policy.rewrites.base import Rewrite, RewriteContext, RewriteError
 from policy.rewrites.cache_hints import CacheHints
 from policy.rewrites.dot_accumulate import DotAccumulate
+from policy.rewrites.drop_mask import DropMask
 from policy.rewrites.exp_to_exp2 import ExpToExp2
 from policy.rewrites.input_precision import InputPrecision
 from policy.rewrites.launch_options import LaunchOptions
@@ -23,6 +24,7 @@ REWRITES: dict[str, Rewrite[Any]] = {
     "alignment_hints": AlignmentHints(),
     "cache_hints": CacheHints(),
     "dot_accumulate": DotAccumulate(),
+    "drop_mask": DropMask(),
     "exp_to_exp2": ExpToExp2(),
     "input_precision": InputPrecision(),
     "launch_options": LaunchOptions(),

@@ -7,8 +7,9 @@ safe since libcst nodes are never changed in place.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import libcst as cst
@@ -70,11 +71,36 @@ def same(left: cst.CSTNode, right: cst.CSTNode) -> bool:
 # --- walk -------------------------------------------------------------------------------------------
 
 
-def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """`node` and everything below it, parents before children, in the order of the source."""
-    yield node
-    for child in node.children:
-        yield from walk(child)
+# libcst's own `children` rebuilds the node to list them, which would make every search many times slower.
+@cache
+def _child_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    skipped = ("whitespace", "leading_lines", "lines_after", "header", "footer", "indent", "newline")
+    names = [field.name for field in dataclasses.fields(kind)]
+    return tuple(name for name in names if not name.startswith(skipped) and name not in ("lpar", "rpar"))
+
+
+def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The nodes just below `node` in the order of its fields; whitespace, comments and brackets left out."""
+    for name in _child_fields(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from (item for item in value if isinstance(item, cst.CSTNode))
+
+
+@lru_cache(maxsize=4096)
+def walk(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+    """`node` and everything below it, parents before children, in a stable order (that of the source)."""
+    found: list[cst.CSTNode] = []
+    _collect(node, found)
+    return tuple(found)
+
+
+def _collect(node: cst.CSTNode, found: list[cst.CSTNode]) -> None:
+    found.append(node)
+    for child in children(node):
+        _collect(child, found)
 
 
 def find(node: cst.CSTNode, kind: type[NodeT]) -> list[NodeT]:
@@ -82,13 +108,10 @@ def find(node: cst.CSTNode, kind: type[NodeT]) -> list[NodeT]:
     return [inner for inner in walk(node) if isinstance(inner, kind)]
 
 
-def parent_map(root: cst.CSTNode) -> dict[int, cst.CSTNode]:
+@lru_cache(maxsize=256)
+def parent_map(root: cst.CSTNode) -> Mapping[int, cst.CSTNode]:
     """`id(node)` to parent for everything below `root`. Valid while `root` is alive."""
-    parents: dict[int, cst.CSTNode] = {}
-    for node in walk(root):
-        for child in node.children:
-            parents[id(child)] = node
-    return parents
+    return {id(child): node for node in walk(root) for child in children(node)}
 
 
 def enclosing(
@@ -126,21 +149,18 @@ def dotted_name(node: cst.CSTNode) -> str | None:
     return None
 
 
-def names_in(node: cst.CSTNode) -> set[str]:
+@lru_cache(maxsize=8192)
+def names_in(node: cst.CSTNode) -> frozenset[str]:
     """Every plain name read or written at or below `node` (attribute and keyword names are not)."""
-    found: set[str] = set()
     if isinstance(node, cst.Name):
-        return {node.value}
-    if isinstance(node, cst.Attribute):
+        return frozenset({node.value})
+    if isinstance(node, (cst.Attribute, cst.Arg)):
         return names_in(node.value)
-    if isinstance(node, cst.Arg):
-        return names_in(node.value)
-    for child in node.children:
-        found |= names_in(child)
-    return found
+    return frozenset().union(*(names_in(child) for child in children(node)))
 
 
-def assigned_names(node: cst.CSTNode) -> set[str]:
+@lru_cache(maxsize=4096)
+def assigned_names(node: cst.CSTNode) -> frozenset[str]:
     """Every name bound at or below `node`: assignments, loop targets, parameters of nested functions."""
     bound: set[str] = set()
     for inner in walk(node):
@@ -150,7 +170,7 @@ def assigned_names(node: cst.CSTNode) -> set[str]:
             bound |= _target_names(inner.name)
         elif isinstance(inner, cst.Param):
             bound.add(inner.name.value)
-    return bound
+    return frozenset(bound)
 
 
 def _target_names(target: cst.CSTNode) -> set[str]:
@@ -296,7 +316,10 @@ def with_keyword(call: cst.Call, name: str, value: str | cst.BaseExpression) -> 
     if existing is not None:
         args = [arg.with_changes(value=node) if arg is existing else arg for arg in call.args]
         return call.with_changes(args=args)
-    return call.with_changes(args=[*_open_ended(call), keyword_arg(name, node)])
+    new = keyword_arg(name, node)
+    if call.args and _ends_line(call.args[-1]):
+        new = new.with_changes(comma=call.args[-1].comma)
+    return call.with_changes(args=[*_open_ended(call), new])
 
 
 def keyword_arg(name: str, value: cst.BaseExpression) -> cst.Arg:
@@ -316,11 +339,16 @@ def _open_ended(call: cst.Call) -> list[cst.Arg]:
         spaced = args[-2].comma if len(args) > 1 else cst.MaybeSentinel.DEFAULT
         comma = spaced if isinstance(spaced, cst.Comma) else cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
         args[-1] = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
-    elif not code(last.comma).endswith((" ", "\n", "\t")):
-        args[-1] = last.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-    elif code(last.comma).rstrip(" ").endswith("\n") and len(args) > 1:
+    elif _ends_line(last) and len(args) > 1:
         args[-1] = last.with_changes(comma=args[-2].comma)
+    elif not code(last.comma).endswith((" ", "\n")):
+        args[-1] = last.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
     return args
+
+
+def _ends_line(arg: cst.Arg) -> bool:
+    """Whether the argument's comma is followed by a line break, as before a closing bracket of its own line."""
+    return isinstance(arg.comma, cst.Comma) and "\n" in code(arg.comma)
 
 
 def without_keyword(call: cst.Call, name: str) -> cst.Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import libcst as cst
 
@@ -45,6 +46,7 @@ class Aliases:
         return None
 
 
+@lru_cache(maxsize=256)
 def aliases(module: cst.Module) -> Aliases:
     """The aliases of triton in a module, from all its imports."""
     triton: set[str] = set()
@@ -83,10 +85,11 @@ def _read_from_import(node: cst.ImportFrom, language: set[str], members: dict[st
             jit.add(bound)
 
 
-def kernels(module: cst.Module) -> list[cst.FunctionDef]:
+@lru_cache(maxsize=256)
+def kernels(module: cst.Module) -> tuple[cst.FunctionDef, ...]:
     """Every `@triton.jit` function of the module (device helpers too), in the order of the source."""
     known = aliases(module)
-    return [node for node in find(module, cst.FunctionDef) if is_kernel(node, known)]
+    return tuple(node for node in find(module, cst.FunctionDef) if is_kernel(node, known))
 
 
 def is_kernel(function: cst.FunctionDef, known: Aliases) -> bool:
