@@ -12,7 +12,7 @@ class Model(nn.Module):
     """c = a @ b."""
 
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return (a.float() @ b.float()).to(a.dtype) if a.device.type == "cpu" else a @ b
+        return a @ b
 
 
 def get_inputs() -> list[torch.Tensor]:
