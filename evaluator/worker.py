@@ -1,0 +1,196 @@
+"""The untrusted side: runs one job inside a confined, freshly forked process and writes one frame back.
+
+A job is a dict with `kind`, `source` and the kind's data; no reference, seed or expected output is ever in it.
+The answer is `{"nonce", "result"}` or `{"nonce", "error"}`; the nonce and the channel live in local variables of
+the serving frame only, so that a candidate cannot simply import them. What a candidate can forge at worst is
+its own output, which the judge compares with values that are not here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from evaluator import wire
+from evaluator.types import EvalStatus
+
+EXIT_NOT_CONFINED = 86
+_MAX_TEXT = 4000
+_PLAIN = {
+    EvalStatus.OUT_OF_MEMORY: "asked for more memory than it may have",
+    EvalStatus.OUTPUT_LIMIT: "wrote a file larger than it may",
+    EvalStatus.PROCESS_LIMIT: "tried to start a process or a thread",
+}
+CANDIDATE_FILE = "candidate.py"
+
+
+def preload() -> None:
+    """Import what every job needs, in the zygote."""
+    import numpy
+    import torch
+    import triton
+    import triton.language
+
+    from evaluator import compile, interpret, trace
+
+    assert all((numpy, torch, triton.language, compile, interpret, trace))
+
+
+def serve(descriptor: int) -> None:
+    """Read one job from the channel, run it, write the answer and end the process. Never returns."""
+    channel = socket.socket(fileno=descriptor)
+    job = wire.load(_receive(channel))
+    nonce = job.pop("nonce")
+
+    def answer(content: dict[str, Any]) -> None:
+        channel.setblocking(True)
+        channel.sendall(wire.dump({"nonce": nonce, **content}))
+
+    try:
+        content = {"result": _JOBS[job.pop("kind")](job)}
+    except SystemExit as error:
+        content = {"error": _error(EvalStatus.EXITED, f"raised SystemExit({error.code!r}) instead of returning")}
+    except BaseException as error:
+        content = {"error": describe(error)}
+    _send(answer, content)
+    # Neither atexit hooks nor destructors of the candidate may run after the answer.
+    os._exit(0)
+
+
+def _send(answer: Callable[[dict[str, Any]], None], content: dict[str, Any]) -> None:
+    try:
+        answer(content)
+    except (wire.WireError, MemoryError) as error:
+        answer({"error": _error(EvalStatus.RUNTIME_ERROR, f"its result cannot be sent: {error}")})
+
+
+def _receive(channel: socket.socket) -> bytes:
+    prefix = _exactly(channel, wire.PREFIX.size)
+    return prefix + _exactly(channel, wire.frame_size(prefix, 1 << 40))
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        chunk = channel.recv(size - len(data))
+        if not chunk:
+            os._exit(0)  # the judge gave up
+        data += chunk
+    return bytes(data)
+
+
+def _compile(job: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """Compiled launches of every workload, in launch order."""
+    from evaluator.compile import compile_workload
+
+    return [
+        [
+            launch.model_dump()
+            for launch in compile_workload(
+                job["source"], shapes["init_args"], shapes["inputs"], shapes["state"], job["target"]
+            )
+        ]
+        for shapes in job["workloads"]
+    ]
+
+
+def _trace(job: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """Launch traces of every workload, in launch order."""
+    from evaluator.trace import trace_workload
+
+    return [
+        [
+            launch.model_dump()
+            for launch in trace_workload(
+                job["source"],
+                shapes["init_args"],
+                shapes["inputs"],
+                shapes["state"],
+                max_programs=job["max_programs"],
+            )
+        ]
+        for shapes in job["workloads"]
+    ]
+
+
+def _check(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Outputs and input digests of every case; the first case that raises is the last."""
+    results: list[dict[str, Any]] = []
+    for case in job["cases"]:
+        try:
+            results.append(_check_one(job["source"], case, job["redzone_bytes"]))
+        except Exception as error:
+            results.append({"error": describe(error)})
+            break
+    return results
+
+
+def _check_one(source: str, case: dict[str, Any], redzone_bytes: int) -> dict[str, Any]:
+    import torch
+
+    from evaluator.digests import digests
+    from evaluator.interpret import run_small
+
+    found = run_small(source, case["init_args"], case["state"], case["inputs"], redzone_bytes=redzone_bytes)
+    outputs = [out if type(out) is torch.Tensor else type(out).__name__ for out in found.outputs]
+    return {
+        "outputs": outputs,
+        "digests": digests(case["state"], case["inputs"]),
+        "out_of_bounds": [str(finding) for finding in found.out_of_bounds],
+        "kernels": list(found.kernels),
+    }
+
+
+_JOBS: dict[str, Callable[[dict[str, Any]], Any]] = {"compile": _compile, "check": _check, "trace": _trace}
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """Status, one line and several lines about an exception that a candidate caused."""
+    root = _root_cause(error)
+    status = _status_of(root)
+    where = _candidate_line(error) or _candidate_line(root)
+    text = _PLAIN.get(status) or f"{type(root).__name__}: {_first_line(root)}"
+    reason = f"{text} ({where})" if where else text
+    explain = "".join(traceback.format_exception_only(root))[-_MAX_TEXT:].strip()
+    return _error(status, reason, f"{where}\n{explain}" if where else explain)
+
+
+def _error(status: EvalStatus, reason: str, explain: str = "") -> dict[str, str]:
+    return {"status": status.value, "reason": reason[:500], "explain": explain or reason}
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """The innermost explicit cause: Triton wraps what happened inside a kernel."""
+    seen = {id(error)}
+    while error.__cause__ is not None and id(error.__cause__) not in seen:
+        error = error.__cause__
+        seen.add(id(error))
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+def _status_of(error: BaseException) -> EvalStatus:
+    text = str(error)
+    if isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
+        return EvalStatus.OUT_OF_MEMORY
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return EvalStatus.OUTPUT_LIMIT
+    if isinstance(error, BlockingIOError) or "can't start new thread" in text:
+        return EvalStatus.PROCESS_LIMIT
+    if any(base.__name__ == "CompilationError" for base in type(error).__mro__):
+        return EvalStatus.COMPILE_ERROR
+    return EvalStatus.RUNTIME_ERROR
+
+
+def _candidate_line(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.endswith(CANDIDATE_FILE)]
+    return f"{CANDIDATE_FILE}:{own[-1].lineno}" if own else ""
