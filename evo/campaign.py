@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from evaluator.task import load_task
-
 from evaluator.errors import KernevoError, TaskError, UsageError
 from evaluator.protocol import Evaluator
+from evaluator.task import load_task
 from evaluator.types import Evaluation, EvaluationJob, Task
 from evaluator.version import __version__
 from evo import build, environment, events, finish
@@ -98,10 +97,13 @@ class Campaign:
     @classmethod
     def resume(cls, path: str | Path, *, evaluator: Evaluator | None = None, policy: Policy | None = None) -> Self:
         """Continue a run exactly where its journal ends. Raises UsageError when there is nothing to continue."""
-        run = Run.load(path)
-        campaign = cls(read_config(run.dir), path, evaluator=evaluator, policy=policy)
-        campaign._history, campaign._journal_length = read(run.dir.journal)
-        if campaign._history and run.started.task_fingerprint != campaign.task.fingerprint:
+        run_dir = RunDir(Path(path))
+        if not run_dir.config_resolved.is_file():
+            raise UsageError(f"{path}: holds no run to resume", "kernevo status lists the runs there are")
+        campaign = cls(read_config(run_dir), path, evaluator=evaluator, policy=policy)
+        history, length = read(run_dir.journal) if run_dir.journal.is_file() else ([], 0)
+        campaign._history, campaign._journal_length = history, length
+        if history and history[0].data["task_fingerprint"] != campaign.task.fingerprint:
             raise UsageError(
                 f"{path}: task {campaign.task.name} was changed since this run started",
                 "put the task back, or start a new run",

@@ -59,7 +59,7 @@ class RunDir:
 
     def create(self) -> None:
         """Make the folder. Raises UsageError when it is already used, EnvironmentUnusableError when it can't be."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if not self._unused():
             raise UsageError(
                 f"{self.path}: already used; nothing was overwritten",
                 f"kernevo resume {self.path} continues it; --name NEW starts another",
@@ -69,6 +69,18 @@ class RunDir:
             (self.path / "logs").mkdir(exist_ok=True)
         except OSError as error:
             raise _unwritable(self.path, error) from error
+
+    def _unused(self) -> bool:
+        # A process that was killed before its first journal line leaves only these, and nothing to lose.
+        folders = {"kernels", "logs"}
+        ours = folders | {"lock", "config.yaml", "config.resolved.json", "environment.json"}
+        if not self.path.exists():
+            return True
+        if not self.path.is_dir():
+            return False
+        names = {entry.name for entry in self.path.iterdir() if not entry.name.endswith(".tmp")}
+        left_over = "kernels" in names and names <= (ours if "lock" in names else folders)
+        return not names or (left_over and not any(self.kernels.iterdir()) and not self.in_use)
 
     def lock(self) -> None:
         """Become the only writer. Raises UsageError when another process already is."""

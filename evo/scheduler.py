@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from evaluator.autotune import split_autotune
 from evaluator.source_hash import ast_hash, structure_hash
 from evaluator.tunables import extract
 
@@ -69,7 +70,7 @@ class Scheduler:
     def ask(self, count: int) -> Plan:
         """The next batch of at most `count`; empty when nothing new can be thought of. Changes nothing."""
         if self.generation == 0:
-            return self._plan([self._seed_draft()])
+            return self._plan(self._seed_drafts())
         tuned = self._tune.propose(self, self.generation, round(self._config.tuning.share * count))
         drafts = tuned + self._rewrite.propose(self, self.generation, count - len(tuned))
         if len(drafts) < count:
@@ -79,10 +80,13 @@ class Scheduler:
             drafts += [draft for draft in more if draft.source.sha not in known]
         return self._plan(drafts[:count])
 
-    def _seed_draft(self) -> Draft:
+    def _seed_drafts(self) -> list[Draft]:
         assert self.task.seed_source is not None  # the campaign refuses tasks without a seed
-        source = KernelSource(text=self.task.seed_source)
-        return Draft(source, "seed", (), structure_hash(source.text), extract(source.text).defaults)
+        # Configs of an autotuned seed are judged each as its own source.
+        return [
+            Draft(KernelSource(text=text), "seed", (), structure_hash(text), extract(text).defaults)
+            for text in split_autotune(self.task.seed_source)
+        ]
 
     def _plan(self, drafts: list[Draft]) -> Plan:
         candidates = tuple(self._candidate(draft, self._births + index) for index, draft in enumerate(drafts))

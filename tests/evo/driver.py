@@ -1,0 +1,37 @@
+"""A campaign in a process of its own, for tests that kill it: `python -m tests.evo.driver RUN start|resume`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from evo.campaign import Campaign
+from evo.config import CampaignConfig
+from tests.evo import fakes
+
+
+def config(evaluations: int = 60) -> CampaignConfig:
+    """Small batches, so that generations end often."""
+    return CampaignConfig.model_validate(
+        {
+            "task": "softmax",
+            "seed": 11,
+            "budget": {"evaluations": evaluations},
+            "search": {"population": 6, "offspring": 5},
+            "monitors": ("jsonl",),
+        }
+    )
+
+
+def campaign(path: Path, mode: str, pause: float = 0.0) -> Campaign:
+    """A new or resumed campaign with the fake judge and policy."""
+    parts = {"evaluator": fakes.FakeEvaluator(pause), "policy": fakes.FakePolicy()}
+    made = Campaign(config(), path, **parts) if mode == "start" else Campaign.resume(path, **parts)
+    made.task = fakes.task()
+    return made
+
+
+if __name__ == "__main__":
+    outcome = campaign(Path(sys.argv[1]), sys.argv[2], pause=0.01).run()
+    print(outcome.stopped, flush=True)
+    sys.exit(130 if outcome.interrupted else 0)
