@@ -12,6 +12,7 @@ from policy.rewrites.cache_hints import CacheHints
 from policy.rewrites.dot_accumulate import DotAccumulate
 from policy.rewrites.drop_mask import DropMask
 from policy.rewrites.exp_to_exp2 import ExpToExp2
+from policy.rewrites.fuse_elementwise import FuseElementwise
 from policy.rewrites.input_precision import InputPrecision
 from policy.rewrites.launch_options import LaunchOptions
 from policy.rewrites.loop_range_options import LoopRangeOptions
@@ -26,6 +27,7 @@ REWRITES: dict[str, Rewrite[Any]] = {
     "dot_accumulate": DotAccumulate(),
     "drop_mask": DropMask(),
     "exp_to_exp2": ExpToExp2(),
+    "fuse_elementwise": FuseElementwise(),
     "input_precision": InputPrecision(),
     "launch_options": LaunchOptions(),
     "loop_range_options": LoopRangeOptions(),

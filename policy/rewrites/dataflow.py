@@ -193,7 +193,7 @@ def _call_rank(node: cst.Call, known_ranks: Mapping[str, int], known: Aliases) -
         method = node.func
         if isinstance(method, cst.Attribute) and method.attr.value == "to":
             return rank_of(method.value, known_ranks, known)
-        return None
+        return 0 if isinstance(method, cst.Name) and method.value in ("float", "int") else None
     values = [arg.value for arg in node.args if arg.keyword is None]
     if name in _SCALAR_CALLS:
         return 0

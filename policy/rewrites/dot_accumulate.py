@@ -14,6 +14,7 @@ from policy.rewrites.cst_tools import (
     emit,
     find,
     keyword,
+    names_in,
     parse,
     replace,
     with_keyword,
@@ -33,11 +34,16 @@ class DotAccumulateArgs(RewriteArgs):
 class _Sum:
     statement: cst.AugAssign | cst.Assign
     accumulator: cst.Name
+    addend: cst.BaseExpression
+    """What the product is added to: the accumulator, perhaps scaled."""
     dot: cst.Call
 
 
 class DotAccumulate(Rewrite[DotAccumulateArgs]):
-    """`acc += tl.dot(a, b)` -> `acc = tl.dot(a, b, acc=acc)`, for float32 accumulators."""
+    """`acc += tl.dot(a, b)` -> `acc = tl.dot(a, b, acc=acc)`, for float32 accumulators.
+
+    A scaled accumulator, `acc = acc * s[:, None] + tl.dot(a, b)`, goes in with its scale.
+    """
 
     name = "dot_accumulate"
     Args = DotAccumulateArgs
@@ -62,7 +68,7 @@ class DotAccumulate(Rewrite[DotAccumulateArgs]):
         found = sums[args.site]
         assign = cst.Assign(
             targets=[cst.AssignTarget(found.accumulator)],
-            value=with_keyword(found.dot, "acc", cst.Name(found.accumulator.value)),
+            value=with_keyword(found.dot, "acc", found.addend.deep_clone()),
         )
         return emit(replace(module, {found.statement: assign}), source)
 
@@ -88,18 +94,17 @@ def _sums(kernel: cst.FunctionDef, known: Aliases) -> list[_Sum]:
 def _sum(node: cst.BaseSmallStatement) -> _Sum | None:
     if isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.AddAssign):
         if isinstance(node.target, cst.Name) and isinstance(node.value, cst.Call):
-            return _Sum(node, node.target, node.value)
+            return _Sum(node, node.target, cst.Name(node.target.value), node.value)
     elif isinstance(node, cst.Assign) and len(node.targets) == 1:
         target, value = node.targets[0].target, node.value
         if (
             isinstance(target, cst.Name)
             and isinstance(value, cst.BinaryOperation)
             and isinstance(value.operator, cst.Add)
-            and isinstance(value.left, cst.Name)
-            and value.left.value == target.value
+            and target.value in names_in(value.left)
             and isinstance(value.right, cst.Call)
         ):
-            return _Sum(node, target, value.right)
+            return _Sum(node, target, value.left, value.right)
     return None
 
 

@@ -149,7 +149,7 @@ def _conjuncts(node: cst.BaseExpression, at: cst.CSTNode, flow: Flow) -> Iterato
     elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitAnd):
         yield from _conjuncts(node.left, at, flow)
         yield from _conjuncts(node.right, at, flow)
-    elif (inner := _definition(node, at, flow)) is not None:
+    elif isinstance(inner := _definition(node, at, flow), (cst.BinaryOperation, cst.IfExp)):
         yield from _conjuncts(inner, at, flow)
     else:
         yield node
@@ -180,6 +180,7 @@ class _Prover:
 
     def bound(self, condition: cst.BaseExpression, at: cst.CSTNode) -> _Bound | None:
         """The proof for `index < size`, or None."""
+        condition = self._comparison(condition, at)
         if not isinstance(condition, cst.Comparison) or len(condition.comparisons) != 1:
             return None
         comparison = condition.comparisons[0]
@@ -196,6 +197,11 @@ class _Prover:
             return _Bound(size.value, block, whole=True)
         divides = self._loops_over(base, size, block, at) or self._grid_covers(base, size.value, block)
         return _Bound(size.value, block, whole=False) if divides else None
+
+    def _comparison(self, condition: cst.BaseExpression, at: cst.CSTNode) -> cst.BaseExpression:
+        """The comparison behind `mask[:, None]`."""
+        inner = _without_axes(condition)
+        return _definition(inner, at, self.flow) or inner
 
     def _split(self, index: cst.BaseExpression) -> tuple[cst.BaseExpression | None, str | None]:
         """`(base, block)` of `base + tl.arange(0, block)`; the base is None when it is missing."""
@@ -227,11 +233,18 @@ class _Prover:
         """Whether `base` is the variable of `range(0, size, block)`."""
         loop = self.flow.origin(base.value, at) if isinstance(base, cst.Name) else None
         bounds = constant_range(loop) if isinstance(loop, cst.For) else None
-        if bounds is None:
+        if bounds is None or loop is None:
             return False
         start, end, step = bounds
         from_zero = start is None or integer(start) == 0
-        return from_zero and same(end, size) and isinstance(step, cst.Name) and step.value == block
+        steps = isinstance(step, cst.Name) and step.value == block
+        return from_zero and steps and self._at_most(self.flow.expanded(end, loop), size)
+
+    def _at_most(self, end: cst.BaseExpression, size: cst.Name) -> bool:
+        """Whether a loop's end is the size or the minimum of the size and something else."""
+        if isinstance(end, cst.Call) and self.known.language_name(end.func) == "minimum":
+            return any(same(arg.value, size) for arg in end.args)
+        return same(end, size)
 
     def _grid_covers(self, base: cst.BaseExpression, size: str, block: str) -> bool:
         """Whether `base` is `program_id(axis) * block` on a grid of `cdiv(size, block)` programs."""
@@ -274,7 +287,7 @@ def _meta_key(node: cst.BaseExpression) -> str | None:
 
 
 def _without_axes(node: cst.BaseExpression) -> cst.BaseExpression:
-    """`x` for `x[:, None]`, and without its parentheses' meaning."""
+    """`x` for `x[:, None]`."""
     return node.value if isinstance(node, cst.Subscript) else node
 
 
@@ -294,8 +307,7 @@ def _unmasked(site: _Site, dropped: set[_Bound], flag: str, prover: _Prover) -> 
         if inner is not None and isinstance(inner, (cst.BinaryOperation, cst.IfExp)):
             kept = without(inner)
             return node if kept is not None and same(kept, inner) else kept
-        tested = inner if inner is not None else node
-        return None if prover.bound(tested, site.call) in dropped else node
+        return None if prover.bound(node, site.call) in dropped else node
 
     mask = cst.IfExp(
         test=cst.Name(flag),

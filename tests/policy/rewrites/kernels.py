@@ -1,5 +1,7 @@
 """Kernels that the rewrite tests work on, each with setups that stress masks and tails."""
 
+from evaluator.task import list_tasks, load_task, reference_module_source
+from policy.rewrites.base import RewriteContext
 from tests.policy.rewrites.harness import setup_of
 
 SOFTMAX = '''\
@@ -206,3 +208,18 @@ ALL = {
     "matmul": (MATMUL, MATMUL_SETUPS),
     "two_elementwise": (TWO_ELEMENTWISE, ELEMENTWISE_SETUPS),
 }
+
+
+# The shipped tasks' own seeds, on their check shapes.
+TASKS = {name: load_task(name) for name in list_tasks()}
+SEEDS = {
+    name: (task.seed_source, tuple(reference_module_source(task, shape) for shape in task.check_shapes))
+    for name, task in TASKS.items()
+    if task.seed_source is not None
+}
+CONTEXTS = {name: RewriteContext.of_task(task) for name, task in TASKS.items()}
+
+
+def tolerance_of(name):
+    """rtol and atol that rounding may use up on a task: generous to bfloat16, strict to float32."""
+    return (2e-2, 2e-2) if TASKS[name].dtype != "float32" else (1e-4, 1e-5)
