@@ -29,9 +29,11 @@ WEIGHTS: Mapping[str, float] = {
     "alignment_hints": 0.6,
     "cache_hints": 1.0,
     "dot_accumulate": 2.0,
+    "drop_mask": 1.5,
     "exp_to_exp2": 1.0,
+    "fuse_elementwise": 4.0,
+    "hoist_invariants": 2.5,
     "input_precision": 2.0,
-    "launch_options": 1.0,
     "loop_range_options": 1.2,
     "pointer_increment": 1.5,
     "reciprocal_multiply": 1.0,
@@ -40,12 +42,19 @@ WEIGHTS: Mapping[str, float] = {
 
 # How much more a rewrite is worth where this term dominates the parent's time.
 BY_BOTTLENECK: Mapping[str, Mapping[str, float]] = {
-    "dram": {"cache_hints": 2.0, "alignment_hints": 1.5, "loop_range_options": 1.5},
-    "l2": {"cache_hints": 2.0},
+    "dram": {"fuse_elementwise": 3.0, "cache_hints": 2.0, "drop_mask": 1.5, "loop_range_options": 1.5},
+    "l2": {"cache_hints": 2.0, "fuse_elementwise": 2.0, "hoist_invariants": 2.0},
     "tensor": {"input_precision": 3.0, "dot_accumulate": 2.0, "pointer_increment": 1.5},
-    "issue": {"exp_to_exp2": 2.0, "reciprocal_multiply": 2.0, "use_rsqrt": 2.0, "pointer_increment": 2.0},
-    "latency": {"loop_range_options": 3.0, "launch_options": 2.0},
-    "launch": {},
+    "issue": {
+        "drop_mask": 2.0,
+        "exp_to_exp2": 2.0,
+        "reciprocal_multiply": 2.0,
+        "use_rsqrt": 2.0,
+        "pointer_increment": 2.0,
+        "alignment_hints": 1.5,
+    },
+    "latency": {"loop_range_options": 3.0, "hoist_invariants": 2.0},
+    "launch": {"fuse_elementwise": 4.0},
 }
 
 

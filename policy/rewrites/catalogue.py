@@ -13,8 +13,8 @@ from policy.rewrites.dot_accumulate import DotAccumulate
 from policy.rewrites.drop_mask import DropMask
 from policy.rewrites.exp_to_exp2 import ExpToExp2
 from policy.rewrites.fuse_elementwise import FuseElementwise
+from policy.rewrites.hoist_invariants import HoistInvariants
 from policy.rewrites.input_precision import InputPrecision
-from policy.rewrites.launch_options import LaunchOptions
 from policy.rewrites.loop_range_options import LoopRangeOptions
 from policy.rewrites.pointer_increment import PointerIncrement
 from policy.rewrites.reciprocal_multiply import ReciprocalMultiply
@@ -28,8 +28,8 @@ REWRITES: dict[str, Rewrite[Any]] = {
     "drop_mask": DropMask(),
     "exp_to_exp2": ExpToExp2(),
     "fuse_elementwise": FuseElementwise(),
+    "hoist_invariants": HoistInvariants(),
     "input_precision": InputPrecision(),
-    "launch_options": LaunchOptions(),
     "loop_range_options": LoopRangeOptions(),
     "pointer_increment": PointerIncrement(),
     "reciprocal_multiply": ReciprocalMultiply(),

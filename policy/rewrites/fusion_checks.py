@@ -55,6 +55,7 @@ class Part:
 
     @property
     def name(self) -> str:
+        """The kernel's name."""
         return self.kernel.name.value
 
     def host_value(self, parameter: str) -> str:
@@ -93,6 +94,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Pair:
+    """Two kernels that can be one, and the buffer that goes."""
+
     first: Part
     second: Part
     buffer: str
@@ -107,6 +110,7 @@ class Pair:
 
 
 def fusable_pair(module: cst.Module, first: str, second: str) -> Pair:
+    """The two kernels, after every check; raises RewriteError with the first reason against fusing them."""
     one, two = _part(module, first), _part(module, second)
     if one.host.function is not two.host.function:
         raise RewriteError("the two launches are in different functions")
@@ -161,10 +165,12 @@ def _check_straight(kernel: cst.FunctionDef, known: Aliases) -> None:
 
 
 def is_expression(line: Statement) -> bool:
+    """Whether a statement is an expression alone: a store, or a docstring."""
     return isinstance(line, cst.SimpleStatementLine) and all(isinstance(small, cst.Expr) for small in line.body)
 
 
 def line_of(part: Part) -> cst.SimpleStatementLine:
+    """The statement of the kernel's launch."""
     parents = part.host.parents
     expr = parents[id(part.launch.call)]
     line = parents[id(expr)]
@@ -213,6 +219,7 @@ def _check_uses(one: Part, buffer: str) -> None:
 
 
 def copies_shape(call: cst.Call, buffer: str) -> bool:
+    """Whether a call is `torch.empty_like(buffer)`."""
     is_copy = (dotted_name(call.func) or "").endswith("empty_like")
     return is_copy and len(call.args) == 1 and code(call.args[0].value) == buffer
 
