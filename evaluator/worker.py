@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evaluator import wire
+from evaluator.candidate_module import FILE_NAME
 from evaluator.types import EvalStatus
 
 EXIT_NOT_CONFINED = 86
@@ -25,7 +26,6 @@ _PLAIN = {
     EvalStatus.OUTPUT_LIMIT: "wrote a file larger than it may",
     EvalStatus.PROCESS_LIMIT: "tried to start a process or a thread",
 }
-CANDIDATE_FILE = "candidate.py"
 
 
 def preload() -> None:
@@ -37,7 +37,8 @@ def preload() -> None:
 
     from evaluator import compile, interpret, trace
 
-    assert all((numpy, torch, triton.language, compile, interpret, trace))
+    assert all((numpy, torch, triton.language, interpret, trace))
+    compile.warm_up(90)
 
 
 def serve(descriptor: int) -> None:
@@ -192,5 +193,5 @@ def _status_of(error: BaseException) -> EvalStatus:
 
 def _candidate_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename.endswith(CANDIDATE_FILE)]
-    return f"{CANDIDATE_FILE}:{own[-1].lineno}" if own else ""
+    own = [frame for frame in frames if frame.filename.endswith(FILE_NAME)]
+    return f"{FILE_NAME}:{own[-1].lineno}" if own else ""

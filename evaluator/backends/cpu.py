@@ -1,0 +1,213 @@
+"""The CPU evaluator: correctness in Triton's interpreter, latency from a model. Needs no GPU."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from evaluator import hardware
+from evaluator.cache import VerdictCache, default_folder
+from evaluator.cascade import Facts, walk
+from evaluator.errors import TaskError
+from evaluator.judge import Judge, check_task
+from evaluator.sandbox import Limits
+from evaluator.stages import CpuStages
+from evaluator.types import EvalStatus, Evaluation, EvaluationJob, KernelSource, Task
+from evaluator.version import __version__
+from evaluator.worker_host import WorkerHost
+
+logger = logging.getLogger(__name__)
+
+# Raised whenever a verdict or a modelled latency can change for the same source, so that old ones are not reused.
+REVISION = 1
+
+
+class CpuEvaluator:
+    """Judges on the CPU; see `evaluator.protocol.Evaluator` for the contract.
+
+    Settings: `target`, `workers`, `timeout_s`, `memory_mb`, `cache`, `cache_dir`, `seed` (evo.config has their
+    meaning and defaults). Nothing is started before the first source that is not in the cache.
+    """
+
+    def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
+        self._task = task
+        self._hardware = hardware.get(str(settings.get("target", "h200")))
+        self._workers = int(settings.get("workers") or os.cpu_count() or 1)
+        self._seed = int(settings.get("seed", 0))
+        self._limits = Limits(
+            wall_seconds=float(settings.get("timeout_s", 30.0)),
+            memory_bytes=int(settings.get("memory_mb", 6144)) << 20,
+        )
+        self._cache = self._open_cache(settings) if settings.get("cache", True) else None
+        self._lock = threading.Lock()
+        self._stages: CpuStages | None = None
+        self._hosts: list[WorkerHost] = []
+        self._folder: Path | None = None
+        self._baseline: dict[str, float] | None = None
+        self._seed_evaluation: Evaluation | None = None
+        self._closed = False
+
+    @property
+    def task(self) -> Task:
+        """The task every job is judged on."""
+        return self._task
+
+    def evaluate(self, jobs: Iterable[EvaluationJob]) -> Iterator[tuple[EvaluationJob, Evaluation]]:
+        """Judge `jobs`, `workers` at once, yielding in submission order.
+
+        Raises `TaskError` before any verdict when the task itself is at fault: its reference fails, a constant
+        output passes it, or its seed does not.
+        """
+        waiting = list(jobs)
+        known = {job.source.sha: self._cached(job.source) for job in waiting}
+        if None in known.values():
+            self._prepare()
+        pool = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="kernevo-judge")
+        running: dict[str, Future[Evaluation]] = {}
+        try:
+            for job in waiting:
+                if known[job.source.sha] is None and job.source.sha not in running:
+                    running[job.source.sha] = pool.submit(self._judge, job.source)
+            for job in waiting:
+                yield job, known[job.source.sha] or running[job.source.sha].result()
+        finally:
+            # Reached early by Ctrl-C or a consumer that stops: what has not begun never will.
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        """Stop workers and remove temporary files; safe to call twice."""
+        with self._lock:
+            self._closed = True
+            for host in self._hosts:
+                host.close()
+            self._hosts = []
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_cache(self, settings: Mapping[str, Any]) -> VerdictCache:
+        folder = settings.get("cache_dir")
+        seed_sha = KernelSource(text=self._task.seed_source).sha if self._task.seed_source else None
+        context = {
+            "task": self._task.fingerprint,
+            "baseline": seed_sha,
+            "evaluator": ["cpu", __version__, REVISION],
+            "target": self._hardware.name,
+            "seed": self._seed,
+            "limits": self._limits.model_dump(),
+            "versions": versions(),
+        }
+        return VerdictCache(Path(folder).expanduser() if folder else default_folder(), context)
+
+    def _cached(self, source: KernelSource) -> Evaluation | None:
+        return self._cache.get(source) if self._cache else None
+
+    def _prepare(self) -> None:
+        """Start the workers, refuse a task that cannot tell right from wrong, judge the seed."""
+        stages = self._start()
+        if self._baseline is not None:
+            return
+        if reason := check_task(self._task, self._seed):
+            raise TaskError(f"{self._task.origin}: {reason}", "give inputs or shapes whose outputs vary")
+        self._baseline = self._judge_seed(stages)
+
+    def _start(self) -> CpuStages:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the evaluator is closed")
+            if self._stages is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="kernevo-"))
+                self._folder.chmod(0o711)  # workers of another user pass through to their own folders
+                compiler = WorkerHost(self._folder, interpret=False)
+                interpreter = WorkerHost(self._folder, interpret=True)
+                self._hosts = [compiler, interpreter]
+                for host in self._hosts:
+                    host.start()
+                judge = Judge(self._task, self._seed)
+                self._stages = CpuStages(judge, compiler, interpreter, self._hardware, self._limits)
+            return self._stages
+
+    def _judge_seed(self, stages: CpuStages) -> dict[str, float]:
+        """Modelled latency of the seed by workload, in ms: the baseline. Empty when the task has no seed."""
+        if self._task.seed_source is None:
+            return {}
+        source = KernelSource(text=self._task.seed_source)
+        evaluation = self._cached(source) or self._walk(stages, source, {})
+        if not evaluation.status.passed:
+            raise TaskError(
+                f"{self._task.origin}: the seed of task {self._task.name} is not a correct kernel: "
+                f"{evaluation.status}: {evaluation.reason}",
+                "mend seed.py, or remove it to go without a baseline",
+            )
+        baseline = {name: timing.median_ms for name, timing in evaluation.timings.items()}
+        against_itself = {
+            name: timing.model_copy(update={"baseline_ms": baseline[name]})
+            for name, timing in evaluation.timings.items()
+        }
+        self._seed_evaluation = evaluation.model_copy(update={"timings": against_itself, "cached": False})
+        return baseline
+
+    def _judge(self, source: KernelSource) -> Evaluation:
+        assert self._stages is not None
+        assert self._baseline is not None
+        if self._seed_evaluation is not None and self._seed_evaluation.source_sha == source.sha:
+            evaluation = self._seed_evaluation
+        else:
+            evaluation = self._walk(self._stages, source, self._baseline)
+        if self._cache:
+            self._cache.put(source, evaluation)
+        return evaluation
+
+    def _walk(self, stages: CpuStages, source: KernelSource, baseline: Mapping[str, float]) -> Evaluation:
+        started = time.perf_counter()
+        facts = Facts(source)
+        verdict, records = walk(stages.stages(baseline), facts)
+        if verdict.status is EvalStatus.HARNESS_ERROR:
+            logger.error("%s: %s", self._task.name, verdict.reason)
+        passed = verdict.status.passed
+        return Evaluation(
+            source_sha=source.sha,
+            task=self._task.name,
+            evaluator="cpu",
+            status=verdict.status,
+            reason=verdict.reason,
+            explain=verdict.explain or verdict.reason,
+            stages=records,
+            timings=facts.timings if passed else {},
+            profile=facts.profile if passed else None,
+            checks_passed=facts.checks_passed,
+            checks_total=facts.checks_total,
+            max_error=facts.max_error,
+            evaluator_version=f"{__version__}.{REVISION}",
+            target=self._hardware.name,
+            seconds=time.perf_counter() - started,
+        )
+
+
+def versions() -> dict[str, str]:
+    """Installed versions that can change a verdict, without importing them."""
+    found = {}
+    for name in ("torch", "triton", "numpy"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "missing"
+    return found

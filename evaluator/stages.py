@@ -1,0 +1,287 @@
+"""The CPU evaluator's stages: static -> compile -> smoke -> model. Each returns a verdict, or None to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from evaluator import static_checks
+from evaluator.cascade import Facts, Stage, Verdict
+from evaluator.judge import Case, Judge, mutated
+from evaluator.sandbox import Limits
+from evaluator.types import EvalStatus, KernelResources, LaunchProfile, Profile, Timing, Workload
+from evaluator.worker_host import JobOutcome, WorkerHost
+
+if TYPE_CHECKING:
+    from evaluator.assemble import Assembled
+    from evaluator.compile import CompiledLaunch
+    from evaluator.hardware import Hardware
+    from evaluator.trace import LaunchTrace
+
+REDZONE_BYTES = 4096
+MAX_PROGRAMS = 6
+# Modelled latencies below this share of the speed of light cannot be true, whatever the model's errors.
+IMPOSSIBLE_SHARE = 0.5
+DOUBTFUL_SHARE = 0.95
+
+
+class CpuStages:
+    """What the stages share: the judge, the two workers, the target and the limits."""
+
+    def __init__(
+        self, judge: Judge, compiler: WorkerHost, interpreter: WorkerHost, hardware: Hardware, limits: Limits
+    ) -> None:
+        self.judge = judge
+        self.task = judge.task
+        self.compiler = compiler
+        self.interpreter = interpreter
+        self.hardware = hardware
+        self.limits = limits
+
+    def stages(self, baseline: Mapping[str, float]) -> list[tuple[str, Stage]]:
+        """The cascade in order; `baseline` are the seed's latencies in ms by workload (empty: none)."""
+        model: Stage = lambda facts: self.model(facts, baseline)  # noqa: E731
+        return [("static", self.static), ("compile", self.compile), ("smoke", self.smoke), ("model", model)]
+
+    def static(self, facts: Facts) -> Verdict | None:
+        """Syntax, imports, names and entry point, without running anything."""
+        found = static_checks.check(facts.source.text, self.task)
+        return Verdict(found.status, found.reason, found.explain) if found.status else None
+
+    def compile(self, facts: Facts) -> Verdict | None:
+        """Every launch of every benchmark workload compiled and assembled for the target."""
+        job = self._job("compile", facts, workloads=self._shapes(), target=self.hardware.arch)
+        outcome = self.compiler.run(job, self.limits)
+        if verdict := failure(outcome):
+            return verdict
+        from evaluator.compile import CompiledLaunch
+
+        try:
+            facts.compiled = self._by_workload(outcome, CompiledLaunch.model_validate)
+        except (ValidationError, ValueError, TypeError) as error:
+            return _forged(error)
+        for name, launches in facts.compiled.items():
+            if not launches:
+                return Verdict(EvalStatus.FALLBACK, f"launches no Triton kernel of its own at {name}")
+        return self._assemble(facts)
+
+    def smoke(self, facts: Facts) -> Verdict | None:
+        """Every check case in the interpreter, compared with the reference."""
+        cases = self.judge.cases()
+        facts.checks_total = len(cases)
+        job = self._job("check", facts, cases=[case.for_worker() for case in cases], redzone_bytes=REDZONE_BYTES)
+        outcome = self.interpreter.run(job, self.limits)
+        if verdict := failure(outcome):
+            return verdict
+        results = outcome.answer["result"]
+        if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
+            return _forged("not a list of results")
+        for case, result in zip(cases, results, strict=False):
+            if verdict := self._judge_case(facts, case, result):
+                return verdict
+            facts.checks_passed += 1
+        return None if facts.checks_passed == len(cases) else _forged("results are missing")
+
+    def model(self, facts: Facts, baseline: Mapping[str, float]) -> Verdict | None:
+        """Modelled latency of every workload from its traced launches and compiled resources."""
+        job = self._job("trace", facts, workloads=self._shapes(), max_programs=MAX_PROGRAMS)
+        outcome = self.interpreter.run(job, self.limits)
+        if verdict := failure(outcome):
+            return verdict
+        from evaluator.trace import LaunchTrace
+
+        try:
+            traces = self._by_workload(outcome, LaunchTrace.model_validate)
+        except (ValidationError, ValueError, TypeError) as error:
+            return _forged(error)
+        launches: dict[str, tuple[LaunchProfile, ...]] = {}
+        for workload in self.task.workloads:
+            pairs = self._pair(facts, workload, traces[workload.name])
+            if isinstance(pairs, Verdict):
+                return pairs
+            launches[workload.name] = self._predict(pairs)
+        return self._time(facts, launches, baseline)
+
+    def _judge_case(self, facts: Facts, case: Case, result: Mapping[str, Any]) -> Verdict | None:
+        if "error" in result:
+            return _reported(result["error"], f"{case.label}: ")
+        if findings := result.get("out_of_bounds"):
+            return Verdict(EvalStatus.OUT_OF_BOUNDS, f"{case.label}: {findings[0]}", "\n".join(map(str, findings)))
+        if not result.get("kernels"):
+            return Verdict(EvalStatus.FALLBACK, f"launches no Triton kernel of its own at {case.label}")
+        if changed := mutated(case, result.get("digests")):
+            return Verdict(*changed)
+        outputs = result.get("outputs")
+        if not isinstance(outputs, list):
+            return _forged("no outputs")
+        found = self.judge.compare(case, outputs)
+        if found.max_error is not None:
+            facts.max_error = max(facts.max_error or 0.0, found.max_error)
+        if found.status is None:
+            return None
+        return Verdict(found.status, f"{case.label}: {found.reason}", f"{case.label}\n{found.explain}".strip())
+
+    def _assemble(self, facts: Facts) -> Verdict | None:
+        from evaluator.assemble import AssembleError, assemble
+
+        for name, launches in facts.compiled.items():
+            for launch in launches:
+                key = resource_key(launch)
+                if verdict := self._over_limit(launch, name):
+                    return verdict
+                if key in facts.resources:
+                    continue
+                try:
+                    facts.resources[key] = _resources(launch, assemble(launch.ptx, self.hardware.arch))
+                except AssembleError as error:
+                    text = f"ptxas refuses {launch.kernel} at {name}: {str(error).splitlines()[0]}"
+                    return Verdict(EvalStatus.RESOURCE_LIMIT, text, str(error))
+        return None
+
+    def _over_limit(self, launch: CompiledLaunch, workload: str) -> Verdict | None:
+        limit = self.hardware.shared_bytes_per_block
+        if launch.shared_bytes <= limit:
+            return None
+        text = f"{launch.kernel} needs {launch.shared_bytes} bytes of shared memory at {workload}"
+        reason = f"{text}; {self.hardware.name} has {limit}"
+        return Verdict(EvalStatus.RESOURCE_LIMIT, reason, f"{reason}\nuse smaller blocks or fewer stages")
+
+    def _pair(
+        self, facts: Facts, workload: Workload, traces: Sequence[LaunchTrace]
+    ) -> list[tuple[LaunchTrace, KernelResources]] | Verdict:
+        """Each traced launch with the resources of the compiled launch at its place."""
+        compiled = facts.compiled[workload.name]
+        if [launch.kernel for launch in compiled] != [trace.kernel for trace in traces]:
+            return _forged(f"the launches at {workload.name} differ between compiling and tracing")
+        return [(trace, facts.resources[resource_key(launch)]) for launch, trace in zip(compiled, traces, strict=True)]
+
+    def _predict(self, pairs: list[tuple[LaunchTrace, KernelResources]]) -> tuple[LaunchProfile, ...]:
+        from evaluator.cost_model import predict
+
+        return tuple(predict(pairs, self.hardware))
+
+    def _time(
+        self, facts: Facts, launches: dict[str, tuple[LaunchProfile, ...]], baseline: Mapping[str, float]
+    ) -> Verdict | None:
+        for workload in self.task.workloads:
+            latency = sum(launch.latency_ms for launch in launches[workload.name])
+            light = self.speed_of_light_ms(workload)
+            if latency < IMPOSSIBLE_SHARE * light:
+                text = f"modelled {latency:.4g} ms at {workload.name}, below half the speed of light {light:.4g} ms"
+                return Verdict(EvalStatus.SUSPICIOUS, text, f"{text}\nthe kernel cannot be doing all the work")
+            if latency < DOUBTFUL_SHARE * light:
+                facts.notes.append(f"{workload.name}: modelled below the speed of light of {light:.4g} ms")
+            facts.timings[workload.name] = Timing(
+                kind="modelled",
+                median_ms=latency,
+                baseline_ms=baseline.get(workload.name),
+                speed_of_light_ms=light,
+            )
+        facts.profile = Profile(
+            kind="modelled",
+            target=self.hardware.name,
+            resources=tuple(facts.resources.values()),
+            launches=launches,
+            bottleneck=_bottleneck(launches),
+        )
+        facts.notes.append(_summary(facts, launches))
+        return None
+
+    def speed_of_light_ms(self, workload: Workload) -> float:
+        """max(bytes / bandwidth, flops / peak) with the target's ceilings: no kernel can be faster."""
+        moved = workload.bytes_moved or self.judge.shapes(workload).bytes_moved
+        seconds = moved / self.hardware.dram_bytes_per_s
+        if workload.flops:
+            seconds = max(seconds, workload.flops / self.hardware.peak_flops(self.task.dtype))
+        return seconds * 1e3
+
+    def _job(self, kind: str, facts: Facts, **data: Any) -> dict[str, Any]:
+        return {"kind": kind, "source": facts.source.text, **data}
+
+    def _shapes(self) -> list[dict[str, Any]]:
+        return [self.judge.shapes(workload).for_worker() for workload in self.task.workloads]
+
+    def _by_workload(self, outcome: JobOutcome, parse: Callable[[Any], Any]) -> dict[str, list[Any]]:
+        results = outcome.answer["result"]
+        names = [workload.name for workload in self.task.workloads]
+        return {name: [parse(launch) for launch in launches] for name, launches in zip(names, results, strict=True)}
+
+
+def resource_key(launch: CompiledLaunch) -> str:
+    """Launches with equal keys use equal resources."""
+    return f"{launch.ptx_sha}/{launch.num_warps}/{launch.num_stages}/{launch.num_ctas}"
+
+
+def _resources(launch: CompiledLaunch, assembled: Assembled) -> KernelResources:
+    return KernelResources(
+        name=launch.kernel,
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+        num_ctas=launch.num_ctas,
+        registers=assembled.registers,
+        stack_bytes=assembled.stack_bytes,
+        spill_store_bytes=assembled.spill_store_bytes,
+        spill_load_bytes=assembled.spill_load_bytes,
+        shared_bytes=max(launch.shared_bytes, assembled.static_shared_bytes),
+        ptx_sha=launch.ptx_sha,
+        sass_sha=assembled.sass_sha,
+        sass_mix=assembled.sass_mix,
+    )
+
+
+def failure(outcome: JobOutcome) -> Verdict | None:
+    """The verdict on a job that gave no result; None when it gave one."""
+    if outcome.status is not None:
+        tail = outcome.output.strip()[-2000:]
+        return Verdict(outcome.status, outcome.reason, f"{outcome.reason}\n{tail}".strip())
+    if "error" in outcome.answer:
+        return _reported(outcome.answer["error"])
+    return None if "result" in outcome.answer else _forged("no result")
+
+
+def _reported(error: Any, prefix: str = "") -> Verdict:
+    """A verdict from the worker's own description of an exception; only known failures are believed."""
+    try:
+        status = EvalStatus(error["status"])
+        reason, explain = str(error["reason"]), str(error["explain"])
+    except (KeyError, TypeError, ValueError):
+        return _forged("not an error report")
+    if status.passed or status.blames_harness:
+        return _forged(f"a worker may not report {status}")
+    return Verdict(status, f"{prefix}{reason}", explain)
+
+
+def _forged(what: object) -> Verdict:
+    line = str(what).splitlines()[0] if str(what) else "unreadable"
+    return Verdict(EvalStatus.HARNESS_TAMPER, f"the worker's result is not what the harness writes: {line}")
+
+
+def _bottleneck(launches: Mapping[str, Sequence[LaunchProfile]]) -> str:
+    """The bound that most of the modelled time is spent under, over all workloads (each counts the same)."""
+    shares: dict[str, float] = {}
+    for profiles in launches.values():
+        total = sum(profile.latency_ms for profile in profiles)
+        for profile in profiles:
+            shares[profile.bound] = shares.get(profile.bound, 0.0) + profile.latency_ms / total
+    return max(sorted(shares), key=lambda bound: shares[bound], default="")
+
+
+def _summary(facts: Facts, launches: Mapping[str, Sequence[LaunchProfile]]) -> str:
+    lines = []
+    for name, profiles in launches.items():
+        timing = facts.timings[name]
+        lines.append(f"{name}: modelled {timing.median_ms:.4g} ms (speed of light {timing.speed_of_light_ms:.4g} ms)")
+        lines += [
+            f"  {profile.kernel} grid {profile.grid}: {profile.latency_ms:.4g} ms, bound by {profile.bound}, "
+            f"occupancy {profile.occupancy:.0%}, {profile.waves:.1f} waves, "
+            + ", ".join(f"{term} {value:.3g} ms" for term, value in sorted(profile.terms.items()))
+            for profile in profiles
+        ]
+    for resources in facts.resources.values():
+        lines.append(
+            f"  {resources.name}: {resources.registers} registers, {resources.spill_store_bytes} bytes spilled, "
+            f"{resources.shared_bytes} bytes shared, {resources.num_warps} warps, {resources.num_stages} stages"
+        )
+    return "\n".join(lines)
