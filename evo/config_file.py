@@ -1,7 +1,8 @@
 """From a YAML file and `--set` overrides to a checked `CampaignConfig`.
 
-Every fault is a UsageError that says file:line:column, the key, what is wrong and the nearest valid key; all
-faults of a file are reported together. Files may also be named as shipped configs: `quickstart`.
+Every fault is a UsageError that says file:line:column, the key, what is wrong and the nearest valid key. Wrong keys
+and types are reported all together, then settings that do not fit each other. Files may also be named as shipped
+configs: `quickstart`.
 """
 
 from __future__ import annotations

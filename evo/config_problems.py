@@ -66,7 +66,12 @@ def _problem(details: ErrorDetails, document: Document) -> Problem:
         fix = _choices(str(details["input"]), str(context["expected"]))
         return Problem(where, dotted(loc), f"unknown choice {_found(details['input'])}", fix)
     what, fix = _WORDS.get(kind, (_lower_first(details["msg"]), ""))
-    text = f"{what.format(**context)}, not {_found(details['input'])}"
+    found = details["input"]
+    text = f"{what.format(**context)}, not {_found(found)}"
+    if kind == "int_type" and isinstance(found, float) and found.is_integer():
+        fix = f"write `{found:.0f}`"
+    if found is None:
+        fix = ""
     return Problem(where, dotted(loc), text, fix or _about(loc, kind))
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
+from evaluator.errors import KernevoError
 from evo.cli import output
 from evo.cli.apps import new_app
 from evo.cli.runs import RUNS
@@ -60,8 +61,10 @@ def _finding(check: Check) -> str:
 
 def machine_checks() -> list[Check]:
     """Checks that import nothing heavy and judge nothing: what `run --dry-run` looks at too."""
+    from evaluator.cache import default_folder
+
     packages = [_package(name, least) for name, least in (("torch", (2, 11)), ("triton", (3, 6)))]
-    return [_python(), *packages, _ptxas(), _cores(), _folder(RUNS), _folder(_cache_home())]
+    return [_python(), *packages, _ptxas(), _cores(), _folder(RUNS), _folder(default_folder())]
 
 
 def _python() -> Check:
@@ -99,11 +102,6 @@ def _ptxas() -> Check:
 def _cores() -> Check:
     cores = len(os.sched_getaffinity(0))
     return Check("cores", "ok", f"{cores} usable; the CPU evaluator judges that many candidates at once")
-
-
-def _cache_home() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "kernevo"
 
 
 def _folder(path: Path) -> Check:
@@ -156,8 +154,9 @@ def _judging() -> Check:
     """Judge a shipped seed kernel from end to end: interpreter, compiler, sandbox and cost model at once."""
     from evo.cli.evaluate import judge
 
-    evaluation = judge(_PROBE_TASK, None, target=None)
-    if evaluation.status.passed:
-        latency = f"{evaluation.latency_ms:.4g} ms {evaluation.kind} ({evaluation.target})"
-        return Check("judging", "ok", f"the {_PROBE_TASK} seed passed in {evaluation.seconds:.1f} s, {latency}")
-    return Check("judging", "fail", f"{evaluation.status}: {evaluation.reason}", "the checks above may say why")
+    try:
+        evaluation = judge(_PROBE_TASK, None, target=None)
+    except KernevoError as error:
+        return Check("judging", "fail", error.message, error.hint)
+    latency = f"{evaluation.latency_ms:.4g} ms {evaluation.kind} ({evaluation.target})"
+    return Check("judging", "ok", f"the {_PROBE_TASK} seed passed in {evaluation.seconds:.1f} s, {latency}")

@@ -43,7 +43,6 @@ def evaluate(
 
 def judge(task: str, source: str | None, *, target: str | None, cache: bool = False) -> Evaluation:
     """Judge `source` (the task's seed when None) with the CPU evaluator in a worker process of its own."""
-    from evaluator import backends
     from evaluator.task import load_task
     from evaluator.types import EvaluationJob, KernelSource
     from evo.config import CpuEvaluatorConfig
@@ -55,6 +54,8 @@ def judge(task: str, source: str | None, *, target: str | None, cache: bool = Fa
     config = CpuEvaluatorConfig(workers=1, cache=cache)
     if target is not None:
         config = config.model_copy(update={"target": known_target(target)})
+    from evaluator import backends
+
     job = EvaluationJob(job_id="evaluate", source=KernelSource(text=text))
     with backends.create(config.model_dump(), loaded) as evaluator:
         ((_, evaluation),) = evaluator.evaluate([job])

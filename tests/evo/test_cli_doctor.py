@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.types import EvalStatus, Evaluation
+from evaluator.errors import HarnessError
 from evo.cli import doctor
 from tests.evo.cli_call import call
 
@@ -77,13 +77,11 @@ def test_a_missing_wall_is_a_warning_and_not_a_failure(monkeypatch):
 
 
 def test_a_judge_that_fails_its_probe_is_unusable(monkeypatch):
-    failed = Evaluation(
-        source_sha="0" * 64, task="softmax", evaluator="cpu", status=EvalStatus.HARNESS_ERROR, reason="no ptxas"
-    )
-    monkeypatch.setattr("evo.cli.evaluate.judge", lambda task, source, target: failed)
-    check = JUDGING()
-    assert check.state == "fail"
-    assert "harness_error: no ptxas" in check.detail
+    def judge(task, source, target):
+        raise HarnessError("the worker did not start", "look at its log")
+
+    monkeypatch.setattr("evo.cli.evaluate.judge", judge)
+    assert JUDGING() == doctor.Check("judging", "fail", "the worker did not start", "look at its log")
 
 
 def test_without_ptxas_nothing_can_run(monkeypatch, tmp_path):
