@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import libcst as cst
 
@@ -69,17 +69,26 @@ class Flow:
             current = self.parents.get(id(current))
         return found
 
-    def expanded(self, node: cst.BaseExpression, at: cst.CSTNode, *, depth: int = 24) -> cst.BaseExpression:
-        """`node` with locally assigned names replaced by their values, as far as they are certain."""
+    def expanded(
+        self,
+        node: cst.BaseExpression,
+        at: cst.CSTNode,
+        *,
+        names: Collection[str] | None = None,
+        depth: int = 24,
+    ) -> cst.BaseExpression:
+        """`node` with assigned names (all, or those in `names`) replaced by their values where certain."""
         if depth == 0:
             return node
         values: dict[str, cst.BaseExpression] = {}
         for name in sorted(names_in(node)):
+            if names is not None and name not in names:
+                continue
             line = self.origin_line(name, at)
             pair = single_assignment(line) if isinstance(line, cst.SimpleStatementLine) else None
             if pair is None or line is None or name in names_in(pair[1]):
                 continue
-            value = self.expanded(pair[1], line, depth=depth - 1)
+            value = self.expanded(pair[1], line, names=names, depth=depth - 1)
             # A name that was bound anew between the definition and the use would change its meaning.
             if all(self.origin_line(n, line) is self.origin_line(n, at) for n in names_in(value)):
                 values[name] = value

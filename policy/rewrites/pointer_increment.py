@@ -107,7 +107,7 @@ def _pointers(kernel: cst.FunctionDef, loop: cst.For, known: Aliases) -> list[_P
         if flow.loops_around(call)[:1] != [loop]:
             continue
         address = call.args[0].value
-        expanded = flow.expanded(address, call)
+        expanded = flow.expanded(address, call, names=assigned_names(loop.body))
         slope = _slope(expanded, variable, sizes, known)
         inner = names_in(expanded) - {variable}
         if slope is None or inner & assigned_names(loop) or _is_number(slope, 0):
