@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,13 @@ FILE_NAME = "candidate.py"
 """Every worker calls its candidate so; error messages cite lines of it."""
 
 
-def load_candidate(source: str, folder: str | None = None) -> ModuleType:
-    """Execute a source as a module. Triton reads kernels with `inspect`, so it needs a real file.
+@lru_cache(maxsize=1)
+def load_candidate(source: str) -> ModuleType:
+    """Execute a source as a module, once per process. Triton reads kernels with `inspect`, so it needs a real file.
 
     Whatever the source raises comes out unchanged, with the candidate's own lines in its traceback.
     """
-    place = Path(folder or tempfile.mkdtemp(prefix="candidate-")) / FILE_NAME
+    place = Path(tempfile.mkdtemp(prefix="candidate-")) / FILE_NAME
     place.write_text(source, encoding="utf-8", errors="surrogatepass")
     spec = importlib.util.spec_from_file_location("candidate", place)
     assert spec is not None
