@@ -234,7 +234,7 @@ _ALLOCATIONS = {
 
 def _fill(tensor: torch.Tensor, value: float) -> None:
     if tensor.is_floating_point():
-        tensor.fill_(value)
+        tensor.fill_(value if np.isnan(value) else min(value, torch.finfo(tensor.dtype).max))
     elif tensor.dtype != torch.bool:
         tensor.fill_(-1 if np.isnan(value) else 1)
 

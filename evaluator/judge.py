@@ -14,10 +14,10 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from evaluator import correctness
+from evaluator import correctness, wire
 from evaluator.correctness import Comparison
 from evaluator.digests import digests
 from evaluator.errors import KernevoError, TaskError
@@ -53,10 +53,17 @@ class Case:
     expected: list[torch.Tensor] = field(repr=False)
     exact: list[torch.Tensor] | None = field(repr=False)
     """Outputs of the float64 reference, where it can be upcast."""
+    repeat: bool = False
+    """Whether to run again with other contents in fresh memory even if nothing hints at unwritten values."""
 
     def for_worker(self) -> dict[str, Any]:
         """The part that may be sent to a worker."""
-        return {"init_args": self.init_args, "state": self.state, "inputs": self.inputs}
+        return {
+            "init_args": self.init_args,
+            "state": self.state,
+            "inputs": self.inputs,
+            "repeat": self.repeat,
+        }
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,8 @@ class Judge:
 
     def _make_cases(self) -> Iterator[Case]:
         for index, shape in enumerate(self.task.check_shapes):
-            yield self._case(shape, "", lambda tensor: tensor, required=True)
+            plain = self._case(shape, "", lambda tensor: tensor, required=True)
+            yield replace(plain, repeat=index == min(1, len(self.task.check_shapes) - 1))
             spread = _VARIANTS if len(self.task.check_shapes) < len(_VARIANTS) else (_VARIANTS[index % 3],)
             for name, change in spread:
                 case = self._case(shape, f", {name}", change, required=False)
@@ -350,3 +358,17 @@ def mutated(case: Case, after: object) -> tuple[EvalStatus, str] | None:
     if not changed:
         return None
     return EvalStatus.INPUT_MUTATED, f"{case.label}: the kernel changed {', '.join(changed)}"
+
+
+def unstable(case: Case, outputs: list[object], result: Mapping[str, Any]) -> tuple[EvalStatus, str] | None:
+    """UNINITIALISED or NONDETERMINISTIC with its reason when the repeated runs of a case disagree."""
+    import torch
+
+    if not case.repeat and "other_filling" not in result:
+        return None
+    first = [wire.digest(out) if isinstance(out, torch.Tensor) else out for out in outputs]
+    if result.get("other_filling") == first:
+        return None
+    if result.get("same_filling") == first:
+        return EvalStatus.UNINITIALISED, f"{case.label}: the output depends on what freshly allocated memory held"
+    return EvalStatus.NONDETERMINISTIC, f"{case.label}: equal inputs gave different outputs"

@@ -9,13 +9,12 @@ from pydantic import ValidationError
 
 from evaluator import static_checks
 from evaluator.cascade import Facts, Stage, Verdict
-from evaluator.judge import Case, Judge, mutated
+from evaluator.judge import Case, Judge, mutated, unstable
 from evaluator.sandbox import Limits
 from evaluator.types import EvalStatus, KernelResources, LaunchProfile, Profile, Timing, Workload
 from evaluator.worker_host import JobOutcome, WorkerHost
 
 if TYPE_CHECKING:
-    from evaluator.assemble import Assembled
     from evaluator.compile import CompiledLaunch
     from evaluator.hardware import Hardware
     from evaluator.trace import LaunchTrace
@@ -52,7 +51,7 @@ class CpuStages:
 
     def compile(self, facts: Facts) -> Verdict | None:
         """Every launch of every benchmark workload compiled and assembled for the target."""
-        job = self._job("compile", facts, workloads=self._shapes(), target=self.hardware.arch)
+        job = self._job("compile", facts, workloads=self._shapes(), target=self.hardware.name)
         outcome = self.compiler.run(job, self.limits)
         if verdict := failure(outcome):
             return verdict
@@ -116,6 +115,8 @@ class CpuStages:
         outputs = result.get("outputs")
         if not isinstance(outputs, list):
             return _forged("no outputs")
+        if differs := unstable(case, outputs, result):
+            return Verdict(*differs)
         found = self.judge.compare(case, outputs)
         if found.max_error is not None:
             facts.max_error = max(facts.max_error or 0.0, found.max_error)
@@ -134,7 +135,7 @@ class CpuStages:
                 if key in facts.resources:
                     continue
                 try:
-                    facts.resources[key] = _resources(launch, assemble(launch.ptx, self.hardware.arch))
+                    facts.resources[key] = assemble(launch, self.hardware)
                 except AssembleError as error:
                     text = f"ptxas refuses {launch.kernel} at {name}: {str(error).splitlines()[0]}"
                     return Verdict(EvalStatus.RESOURCE_LIMIT, text, str(error))
@@ -194,7 +195,9 @@ class CpuStages:
         moved = workload.bytes_moved or self.judge.shapes(workload).bytes_moved
         seconds = moved / self.hardware.dram_bytes_per_s
         if workload.flops:
-            seconds = max(seconds, workload.flops / self.hardware.peak_flops(self.task.dtype))
+            tensor_cores = self.task.dtype == "float32" and self.task.input_precisions != ("ieee",)
+            kind = "tf32" if tensor_cores or self.task.allow_tf32 else self.task.dtype
+            seconds = max(seconds, workload.flops / self.hardware.peak_flops(kind))
         return seconds * 1e3
 
     def _job(self, kind: str, facts: Facts, **data: Any) -> dict[str, Any]:
@@ -214,23 +217,6 @@ def resource_key(launch: CompiledLaunch) -> str:
     return f"{launch.ptx_sha}/{launch.num_warps}/{launch.num_stages}/{launch.num_ctas}"
 
 
-def _resources(launch: CompiledLaunch, assembled: Assembled) -> KernelResources:
-    return KernelResources(
-        name=launch.kernel,
-        num_warps=launch.num_warps,
-        num_stages=launch.num_stages,
-        num_ctas=launch.num_ctas,
-        registers=assembled.registers,
-        stack_bytes=assembled.stack_bytes,
-        spill_store_bytes=assembled.spill_store_bytes,
-        spill_load_bytes=assembled.spill_load_bytes,
-        shared_bytes=max(launch.shared_bytes, assembled.static_shared_bytes),
-        ptx_sha=launch.ptx_sha,
-        sass_sha=assembled.sass_sha,
-        sass_mix=assembled.sass_mix,
-    )
-
-
 def failure(outcome: JobOutcome) -> Verdict | None:
     """The verdict on a job that gave no result; None when it gave one."""
     if outcome.status is not None:
@@ -248,7 +234,7 @@ def _reported(error: Any, prefix: str = "") -> Verdict:
         reason, explain = str(error["reason"]), str(error["explain"])
     except (KeyError, TypeError, ValueError):
         return _forged("not an error report")
-    if status.passed or status.blames_harness:
+    if status.passed:
         return _forged(f"a worker may not report {status}")
     return Verdict(status, f"{prefix}{reason}", explain)
 

@@ -8,15 +8,20 @@ its own output, which the judge compares with values that are not here.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import errno
+import math
 import os
 import socket
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from evaluator import wire
+from evaluator import correctness, wire
 from evaluator.candidate_module import FILE_NAME
+from evaluator.digests import digests
 from evaluator.types import EvalStatus
 
 EXIT_NOT_CONFINED = 86
@@ -28,17 +33,54 @@ _PLAIN = {
 }
 
 
+_WARM_UP = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(out_ptr + at, x + tl.sum(x, axis=0), mask=at < n)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        double[(triton.cdiv(x.numel(), 16),)](x, out, x.numel(), BLOCK=16)
+        return out
+"""
+
+
 def preload() -> None:
-    """Import what every job needs, in the zygote."""
-    import numpy
+    """Import what every job needs and run one small kernel, in the zygote.
+
+    The first run of each path imports a thousand modules (torch._dynamo among them, about 2 s).
+    """
     import torch
-    import triton
-    import triton.language
+    from triton import knobs
 
     from evaluator import compile, interpret, trace
 
-    assert all((numpy, torch, triton.language, interpret, trace))
-    compile.warm_up(90)
+    inputs = [torch.zeros(20)]
+    if knobs.runtime.interpret:
+        _spare_overflow_checks()
+        interpret.run_small(_WARM_UP, [], {}, inputs, poison=math.nan)
+        trace.trace_workload(_WARM_UP, [], inputs, {}, max_programs=1)
+    else:
+        compile.warm_up(90)
+        compile.compile_workload(_WARM_UP, [], inputs, {}, "h200")
+
+
+def _spare_overflow_checks() -> None:
+    """Nearly half of the interpreter's time goes into integer overflow checks that compiled kernels do not have."""
+    from triton.runtime import interpreter
+
+    interpreter.interpreter_builder.options = dataclasses.replace(
+        interpreter.interpreter_builder.options, sanitize_overflow=False
+    )
 
 
 def serve(descriptor: int) -> None:
@@ -119,7 +161,7 @@ def _trace(job: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def _check(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Outputs and input digests of every case; the first case that raises is the last."""
+    """What every case gave; the first case that raises is the last."""
     results: list[dict[str, Any]] = []
     for case in job["cases"]:
         try:
@@ -131,30 +173,67 @@ def _check(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check_one(source: str, case: dict[str, Any], redzone_bytes: int) -> dict[str, Any]:
-    import torch
+    """Outputs, digests of inputs after the run, findings, and digests of repeated runs.
 
-    from evaluator.digests import digests
-    from evaluator.interpret import run_small
-
-    found = run_small(source, case["init_args"], case["state"], case["inputs"], redzone_bytes=redzone_bytes)
-    outputs = [out if type(out) is torch.Tensor else type(out).__name__ for out in found.outputs]
-    return {
-        "outputs": outputs,
-        "digests": digests(case["state"], case["inputs"]),
+    Fresh memory is filled with NaN. A repeat with another filling that gives other outputs is repeated again with the
+    first one, which tells unwritten memory from chance.
+    """
+    found, after = _run(source, case, redzone_bytes, math.nan)
+    result = {
+        "outputs": [_plain(out) for out in found.outputs],
+        "digests": after,
         "out_of_bounds": [str(finding) for finding in found.out_of_bounds],
         "kernels": list(found.kernels),
     }
+    if case["repeat"] or any(_has_nan(out) for out in found.outputs):
+        first, other = _digests(found), _digests(_run(source, case, redzone_bytes, 1e30)[0])
+        result["other_filling"] = other
+        result["same_filling"] = first if other == first else _digests(_run(source, case, redzone_bytes, math.nan)[0])
+    return result
+
+
+def _run(source: str, case: dict[str, Any], redzone_bytes: int, poison: float) -> tuple[Any, dict[str, str]]:
+    from evaluator.interpret import run_small
+
+    state, inputs = copy.deepcopy(case["state"]), copy.deepcopy(case["inputs"])
+    found = run_small(source, case["init_args"], state, inputs, redzone_bytes=redzone_bytes, poison=poison)
+    return found, digests(state, inputs)
+
+
+def _plain(output: object) -> Any:
+    """An exact `torch.Tensor` as it is, anything else as its type's name (see `correctness.compare`)."""
+    import torch
+
+    if type(output) is torch.Tensor:
+        return output
+    prefix = correctness.TENSOR_SUBCLASS if isinstance(output, torch.Tensor) else ""
+    return prefix + type(output).__name__
+
+
+def _has_nan(output: object) -> bool:
+    import torch
+
+    return isinstance(output, torch.Tensor) and output.is_floating_point() and bool(output.isnan().any())
+
+
+def _digests(found: Any) -> list[str]:
+    return [out if isinstance(out, str) else wire.digest(out) for out in map(_plain, found.outputs)]
 
 
 _JOBS: dict[str, Callable[[dict[str, Any]], Any]] = {"compile": _compile, "check": _check, "trace": _trace}
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """Status, one line and several lines about an exception that a candidate caused."""
+    """Status, one line and several lines about an exception that a candidate (or this harness) caused."""
     root = _root_cause(error)
     status = _status_of(root)
     where = _candidate_line(error) or _candidate_line(root)
+    if not where and (own := _harness_line(root)):
+        text = f"{own}: {type(root).__name__}: {_first_line(root)}"
+        return _error(EvalStatus.HARNESS_ERROR, f"the worker failed in {text}")
     text = _PLAIN.get(status) or f"{type(root).__name__}: {_first_line(root)}"
+    if _is(root, "UnsupportedError"):
+        text = f"the CPU evaluator cannot judge it: {_first_line(root)}"
     reason = f"{text} ({where})" if where else text
     explain = "".join(traceback.format_exception_only(root))[-_MAX_TEXT:].strip()
     return _error(status, reason, f"{where}\n{explain}" if where else explain)
@@ -186,12 +265,30 @@ def _status_of(error: BaseException) -> EvalStatus:
         return EvalStatus.OUTPUT_LIMIT
     if isinstance(error, BlockingIOError) or "can't start new thread" in text:
         return EvalStatus.PROCESS_LIMIT
-    if any(base.__name__ == "CompilationError" for base in type(error).__mro__):
+    if isinstance(error, SyntaxError):
+        return EvalStatus.SYNTAX_ERROR
+    if isinstance(error, AttributeError) and error.name == "ModelNew":
+        return EvalStatus.MISSING_ENTRY_POINT
+    if _is(error, "CompilationError"):
         return EvalStatus.COMPILE_ERROR
     return EvalStatus.RUNTIME_ERROR
+
+
+def _is(error: BaseException, name: str) -> bool:
+    return any(base.__name__ == name for base in type(error).__mro__)
 
 
 def _candidate_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.endswith(FILE_NAME)]
     return f"{FILE_NAME}:{own[-1].lineno}" if own else ""
+
+
+def _harness_line(error: BaseException) -> str:
+    """Where this package itself raised; "" when the candidate's model was being loaded, built or called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    here = Path(__file__).parent
+    if not frames or any(Path(frame.filename) == here / "candidate_module.py" for frame in frames):
+        return ""
+    own = [frame for frame in frames if Path(frame.filename).parent == here]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
