@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,6 +82,19 @@ def _objectives(config: CampaignConfig, document: Document) -> Iterator[Problem]
         yield Problem(document.value_position(loc), ".".join(loc), what, "set `search.selection: nsga2`")
 
 
+_SAMPLER_PACKAGES = {"cmaes": ("cmaes",), "gp": ("scipy", "torch")}
+"""What Optuna's samplers import beside Optuna itself."""
+
+
+def _sampler(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    sampler = config.search.tuning.sampler
+    missing = [name for name in _SAMPLER_PACKAGES.get(sampler, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        where = document.value_position(("search", "tuning", "sampler"))
+        what = f"{sampler} needs packages that are not installed: {', '.join(missing)}"
+        yield Problem(where, "search.tuning.sampler", what, f"pip install {' '.join(missing)}, or use tpe")
+
+
 def _budget(config: CampaignConfig, document: Document) -> Iterator[Problem]:
     budget = config.budget
     if budget.evaluations is None and budget.seconds is None and budget.generations is None:
@@ -95,5 +109,6 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _target,
     _rewrites,
     _objectives,
+    _sampler,
     _budget,
 )

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -53,8 +53,6 @@ class Document:
 class _Loader(yaml.SafeLoader):
     """SafeLoader with YAML 1.2's core scalars instead of 1.1's."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
-
     def decimal(self, node: yaml.ScalarNode) -> int:
         return int(self.construct_scalar(node), 10)
 
@@ -67,6 +65,9 @@ class _Loader(yaml.SafeLoader):
         if text not in ("true", "false"):
             raise ValueError("not true or false")
         return text == "true"
+
+
+_Loader.yaml_implicit_resolvers = {}  # of its own, so that SafeLoader keeps YAML 1.1
 
 
 def _resolve(tag: str, pattern: str, first: str) -> None:

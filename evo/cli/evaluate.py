@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evaluator.errors import HarnessError, TaskError, UsageError
+from evaluator.errors import HarnessError, TaskError
 from evo.cli import output
 from evo.cli.apps import new_app
 
@@ -43,6 +43,7 @@ def evaluate(
 
 def judge(task: str, source: str | None, *, target: str | None, cache: bool = False) -> Evaluation:
     """Judge `source` (the task's seed when None) with the CPU evaluator in a worker process of its own."""
+    from evaluator import hardware
     from evaluator.task import load_task
     from evaluator.types import EvaluationJob, KernelSource
     from evo.config import CpuEvaluatorConfig
@@ -53,25 +54,13 @@ def judge(task: str, source: str | None, *, target: str | None, cache: bool = Fa
         raise TaskError(f"{loaded.origin}: task {loaded.name} has no seed kernel", "add a seed.py to it")
     config = CpuEvaluatorConfig(workers=1, cache=cache)
     if target is not None:
-        config = config.model_copy(update={"target": known_target(target)})
+        config = config.model_copy(update={"target": hardware.get(target).name})
     from evaluator import backends
 
     job = EvaluationJob(job_id="evaluate", source=KernelSource(text=text))
     with backends.create(config.model_dump(), loaded) as evaluator:
         ((_, evaluation),) = evaluator.evaluate([job])
     return evaluation
-
-
-def known_target(target: str) -> str:
-    """`target` when the cost model knows it. Raises UsageError with the nearest GPU."""
-    from evaluator import hardware
-    from evo.config_keys import nearest
-
-    if target not in hardware.names():
-        near = nearest(target, hardware.names())
-        hint = f"did you mean {near}? " if near else ""
-        raise UsageError(f"--target {target}: unknown GPU", f"{hint}known: {', '.join(hardware.names())}")
-    return target
 
 
 def document_of(evaluation: Evaluation, kernel: Path) -> dict[str, Any]:

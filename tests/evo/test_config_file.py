@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -177,6 +178,17 @@ def test_a_task_folder_is_looked_for_beside_the_config_too(tmp_path, monkeypatch
     assert Path(load_config("work/c.yaml").task) == Path("work/my_task")
     monkeypatch.chdir(tmp_path / "work")
     assert load_config("c.yaml").task == "./my_task"
+
+
+@pytest.mark.parametrize(("sampler", "package"), [("cmaes", "cmaes"), ("gp", "scipy")])
+def test_a_sampler_whose_package_is_missing_is_refused_before_the_run(write, monkeypatch, sampler, package):
+    text = MINIMAL + f"search: {{tuning: {{sampler: {sampler}}}}}\n"
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else real("yaml"))
+    with pytest.raises(UsageError, match=f"my.yaml:3:28: .*not installed: {package}\n.*pip install {package}"):
+        load_config(write(text))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: real("yaml"))
+    assert load_config("my.yaml").search.tuning.sampler == sampler
 
 
 def test_a_mapping_written_in_python_is_checked_like_a_file():
