@@ -78,6 +78,8 @@ class Turn(Frozen):
     turn: int = 0
     candidate_id: str
     parent_ids: tuple[str, ...]
+    lineage: str = ""
+    """The first ancestor below the seed (itself for a child of the seed): exports cap by it."""
     operator: str
     island: int = 0
     generation: int
@@ -98,6 +100,8 @@ class Turn(Frozen):
     timing_kind: Literal["measured", "modelled"] | None
     speedup: float | None
     """Against the task's reward baseline."""
+    speedup_low: float | None = None
+    """Lower end of its 95 % interval; the speedup itself where there is no interval."""
     parent_speedup: float | None = None
     coverage: float | None = None
     reward: float

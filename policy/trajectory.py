@@ -1,0 +1,204 @@
+"""Turns: what learning stores of a run, and the file that holds them.
+
+A turn is one prompt, one answer, one judged child. Children of one parent under one identical prompt, from one
+version of one policy, form a group, whatever generation they were born in. `trajectories.jsonl` is derived data: it can
+be deleted and written again from the run's journal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from evaluator.errors import EnvironmentUnusableError, KernevoError
+from evaluator.source_hash import ast_hash
+from evaluator.types import Evaluation, Frozen
+from policy.quality import quality_of
+from policy.reward import Reward, RewardInput, RewardSettings, input_of, reward_of
+from policy.types import Message, Turn
+
+
+class JudgedChild(Frozen):
+    """A judged candidate as the search hands it over, prompted or not. Sources are texts, not hashes."""
+
+    candidate_id: str
+    parent_ids: tuple[str, ...] = ()
+    """First parent first: the one whose file the prompt showed."""
+    generation: int
+    operator: str
+    island: int = 0
+    turn: int = 0
+    """Place in its chain of turns."""
+    source: str
+    parent_source: str = ""
+    messages: tuple[Message, ...] = ()
+    """The prompt; a child without one (a seed, a tuned config) makes no turn but counts in lineages."""
+    answer: str = ""
+    evaluation: Evaluation
+    parent_evaluation: Evaluation | None = None
+    sampling: Mapping[str, Any] = Field(default_factory=dict)
+    policy: str = "rule"
+    policy_version: str = "0"
+
+
+class RunMeta(Frozen):
+    """What every turn of a run shares."""
+
+    run: str
+    task: str
+    split: Literal["train", "held_out"] = "train"
+    seeds: Mapping[str, int] = Field(default_factory=dict)
+    versions: Mapping[str, str] = Field(default_factory=dict)
+
+
+class TornTurnWarning(UserWarning):
+    """The last line of a trajectory file was half written when a process died."""
+
+
+def turns_of(children: Iterable[JudgedChild], meta: RunMeta, reward: RewardSettings | None = None) -> list[Turn]:
+    """The turns of a run. `children` are all its judged candidates in the order of birth.
+
+    Children without a prompt or answer and those our own harness failed on make no turn: nothing is known of them.
+    """
+    turns: list[Turn] = []
+    programs: set[str] = set()
+    lineages: dict[str, str] = {}
+    for child in children:
+        program = ast_hash(child.source)
+        lineages[child.candidate_id] = _lineage(child, lineages)
+        if child.messages and child.answer and not child.evaluation.status.blames_harness:
+            given = _reward_input(child, program, repeated=program in programs)
+            made = reward_of(given, reward)
+            turns.append(_turn(child, meta, given, made, lineages[child.candidate_id]))
+        programs.add(program)
+    return turns
+
+
+def _lineage(child: JudgedChild, known: Mapping[str, str]) -> str:
+    """The first ancestor below the seed: what an export caps by. A child of the seed starts its own lineage."""
+    if not child.parent_ids:
+        return ""
+    return known.get(child.parent_ids[0], "") or child.candidate_id
+
+
+def _reward_input(child: JudgedChild, program: str, *, repeated: bool) -> RewardInput:
+    return input_of(
+        child.evaluation,
+        unchanged=bool(child.parent_source) and program == ast_hash(child.parent_source),
+        duplicate=repeated,
+        quality=quality_of(child.source).total,
+    )
+
+
+def _turn(child: JudgedChild, meta: RunMeta, given: RewardInput, reward: Reward, lineage: str) -> Turn:
+    evaluation = child.evaluation
+    sampling = dict(child.sampling)
+    tokens = {name: sampling.pop(name, None) for name in ("prompt_token_ids", "answer_token_ids", "logprobs")}
+    return Turn(
+        **meta.model_dump(),
+        **tokens,
+        group=group_of(child),
+        turn=child.turn,
+        candidate_id=child.candidate_id,
+        parent_ids=child.parent_ids,
+        lineage=lineage,
+        operator=child.operator,
+        island=child.island,
+        generation=child.generation,
+        messages=child.messages,
+        answer=child.answer,
+        sampling=sampling,
+        policy=child.policy,
+        policy_version=child.policy_version,
+        source=child.source,
+        source_sha=evaluation.source_sha,
+        ast_hash=ast_hash(child.source),
+        parent_source=child.parent_source,
+        status=str(evaluation.status),
+        is_hack=given.hack,
+        timing_kind=evaluation.kind,
+        speedup=evaluation.speedup,
+        speedup_low=given.speedup_low,
+        parent_speedup=child.parent_evaluation.speedup if child.parent_evaluation else None,
+        coverage=given.coverage,
+        reward=reward.total,
+        reward_components=reward.components,
+        target=evaluation.target,
+    )
+
+
+def group_of(child: JudgedChild) -> str:
+    """`<parent>-<8 hex digits of prompt, policy and its version>`."""
+    prompt = [message.model_dump() for message in child.messages]
+    payload = json.dumps([prompt, child.policy, child.policy_version])
+    parent = child.parent_ids[0] if child.parent_ids else "none"
+    return f"{parent}-{hashlib.sha256(payload.encode()).hexdigest()[:8]}"
+
+
+def append(path: Path, turns: Sequence[Turn]) -> int:
+    """Add the turns whose candidates the file does not hold yet; returns how many. A torn last line is cut off.
+
+    One writer at a time. Raises KernevoError for a damaged file, EnvironmentUnusableError when it cannot be written.
+    """
+    held, length = _scan(path) if path.exists() else ([], 0)
+    known = {(turn.run, turn.candidate_id) for turn in held}
+    fresh = [turn for turn in turns if (turn.run, turn.candidate_id) not in known]
+    try:
+        with path.open("ab") as stream:
+            stream.truncate(length)
+            stream.write(b"".join(encode(turn) for turn in fresh))
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise EnvironmentUnusableError(
+            f"{path}: cannot be written: {error.strerror or error}", "free space on that disk, then write it again"
+        ) from error
+    return len(fresh)
+
+
+def read(path: Path) -> list[Turn]:
+    """All turns of a file. A torn last line is dropped with TornTurnWarning; other damage raises KernevoError."""
+    return _scan(path)[0]
+
+
+def encode(turn: Turn) -> bytes:
+    """One line with its newline. ASCII, so that any text survives, unpaired surrogates too."""
+    return json.dumps(turn.model_dump(mode="json")).encode() + b"\n"
+
+
+def _scan(path: Path) -> tuple[list[Turn], int]:
+    turns: list[Turn] = []
+    length = 0
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.endswith(b"\n"):
+            warnings.warn(f"{path}:{number}: the last line is torn; it is dropped", TornTurnWarning, stacklevel=3)
+            break
+        turns.append(_decode(path, number, line))
+        length += len(line)
+    return turns, length
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as stream:
+            yield from stream
+    except OSError as error:
+        raise KernevoError(f"{path}: cannot be read: {error.strerror}", "give a run's trajectories.jsonl") from error
+
+
+def _decode(path: Path, number: int, line: bytes) -> Turn:
+    try:
+        return Turn.model_validate(json.loads(line))
+    except (ValueError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise KernevoError(
+            f"{path}:{number}: damaged line: {first}",
+            "delete the file: it is derived from the run's journal and written again from it",
+        ) from None
