@@ -15,6 +15,7 @@ from evaluator.types import KernelSource
 from policy.prompts import structured_prompt
 from policy.rewrites.base import Rewrite, RewriteArgs, RewriteContext, RewriteError
 from policy.rewrites.catalogue import catalogue, rewrite_named
+from policy.rewrites.cst_tools import parse
 from policy.types import Message, ParentView, Proposal, ProposalRequest, RewriteStep
 
 ValueT = TypeVar("ValueT")
@@ -87,7 +88,8 @@ class RulePolicy:
         rng = np.random.default_rng(request.seed)
         context = RewriteContext.of_task(request.task)
         taken = set(request.taken)
-        parents = [parent for parent in request.parents if self._parses(parent, taken)]
+        taken |= {ast_hash(parent.source.text) for parent in request.parents}
+        parents = [parent for parent in request.parents if _parses(parent.source.text)]
         children: list[Proposal] = []
         if not parents:
             return children
@@ -103,14 +105,6 @@ class RulePolicy:
                 taken.add(program)
                 children.append(self._proposal(request, parent, context, source, steps))
         return children
-
-    def _parses(self, parent: ParentView, taken: set[str]) -> bool:
-        """Whether a parent can be rewritten at all; notes it as taken."""
-        try:
-            taken.add(ast_hash(parent.source.text))
-        except (SyntaxError, ValueError):
-            return False
-        return True
 
     def _compose(
         self, parent: ParentView, context: RewriteContext, rng: np.random.Generator
@@ -198,6 +192,14 @@ def structured_answer(steps: Sequence[RewriteStep]) -> str:
     """The JSON text of a structured answer (see `policy.rewrites.json_schema`)."""
     payload = {"steps": [{"name": step.name, "args": dict(step.args)} for step in steps]}
     return json.dumps(payload, separators=(",", ":"))
+
+
+def _parses(source: str) -> bool:
+    try:
+        parse(source)
+    except RewriteError:
+        return False
+    return True
 
 
 def _chosen(names: Sequence[str] | None) -> dict[str, Rewrite[Any]]:

@@ -30,6 +30,9 @@ def parse(source: str) -> cst.Module:
         return cst.parse_module(source)
     except cst.ParserSyntaxError as error:
         raise RewriteError(f"line {error.raw_line}: not valid Python: {error.message}") from None
+    except (ValueError, RecursionError) as error:
+        # Lone surrogates and null bytes, or nesting beyond what the parser takes.
+        raise RewriteError(f"not valid Python: {error}") from None
 
 
 def emit(module: cst.Module, original: str) -> str:
@@ -198,6 +201,8 @@ def rename(node: NodeT, old: str, new: str) -> NodeT:
 
 def substitute(node: NodeT, values: Mapping[str, cst.BaseExpression]) -> NodeT:
     """`node` with plain names replaced by expressions, parenthesised where precedence may ask for it."""
+    if isinstance(node, cst.Name) and node.value in values:
+        return values[node.value].deep_clone()  # type: ignore[return-value]
     return _visited(node, _Substitute(values))
 
 

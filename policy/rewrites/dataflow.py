@@ -47,16 +47,16 @@ class Flow:
         """The assignment line, loop or parameter that `origin` reads."""
         current: cst.CSTNode | None = statement_of(at, self.parents)
         while current is not None and current is not self.function:
-            block = self.parents[id(current)]
-            if isinstance(block, (cst.IndentedBlock, cst.Module)):
-                for earlier in reversed(_before(block.body, current)):
+            parent = self.parents[id(current)]
+            if isinstance(parent, cst.IndentedBlock):
+                for earlier in reversed(_before(parent.body, current)):
                     if name in assigned_names(earlier):
                         certain = isinstance(earlier, cst.SimpleStatementLine) and _assigns(earlier, name)
                         return earlier if certain and isinstance(earlier, cst.SimpleStatementLine) else None
-            current = self.parents.get(id(block))
-            if isinstance(current, (cst.For, cst.While)) and name in assigned_names(current):
+            elif isinstance(parent, (cst.For, cst.While)) and name in assigned_names(parent):
                 # A loop's own variable is certain; anything else may be carried from the last iteration.
-                return current if isinstance(current, cst.For) and _is_loop_variable(current, name) else None
+                return parent if isinstance(parent, cst.For) and _is_loop_variable(parent, name) else None
+            current = parent
         return self.params.get(name)
 
     def loops_around(self, node: cst.CSTNode) -> list[cst.For | cst.While]:
@@ -112,9 +112,17 @@ def _assigns(line: cst.CSTNode, name: str) -> bool:
     return isinstance(line, cst.SimpleStatementLine) and pair is not None and pair[0] == name
 
 
+_BOUNDS = frozenset({"arg1", "arg2", "step", "start", "stop", "end"})
+
+
 def constant_range(loop: cst.For) -> tuple[cst.BaseExpression | None, cst.BaseExpression, cst.BaseExpression] | None:
-    """`(start, end, step)` of a `range` or `tl.range` loop; a missing start is None, a missing step is 1."""
+    """`(start, end, step)` of a `range` or `tl.range` loop; a missing start is None, a missing step is 1.
+
+    None when the loop is over something else, or spells its bounds as keywords.
+    """
     if not isinstance(loop.iter, cst.Call):
+        return None
+    if any(arg.star or (arg.keyword is not None and arg.keyword.value in _BOUNDS) for arg in loop.iter.args):
         return None
     values = [arg.value for arg in loop.iter.args if arg.keyword is None and not arg.star]
     one: cst.BaseExpression = cst.Integer("1")

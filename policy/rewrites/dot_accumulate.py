@@ -14,7 +14,6 @@ from policy.rewrites.cst_tools import (
     emit,
     find,
     keyword,
-    names_in,
     parse,
     replace,
     with_keyword,
@@ -101,11 +100,18 @@ def _sum(node: cst.BaseSmallStatement) -> _Sum | None:
             isinstance(target, cst.Name)
             and isinstance(value, cst.BinaryOperation)
             and isinstance(value.operator, cst.Add)
-            and target.value in names_in(value.left)
+            and _is_scaled(value.left, target.value)
             and isinstance(value.right, cst.Call)
         ):
             return _Sum(node, target, value.left, value.right)
     return None
+
+
+def _is_scaled(node: cst.BaseExpression, name: str) -> bool:
+    """Whether a node is the accumulator, or the accumulator times something: a float32 block still."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
+        return _is_scaled(node.left, name) or _is_scaled(node.right, name)
+    return isinstance(node, cst.Name) and node.value == name
 
 
 def _is_float32_block(value: cst.BaseExpression, known: Aliases) -> bool:

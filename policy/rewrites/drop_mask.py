@@ -13,10 +13,12 @@ from policy.rewrites.cst_tools import (
     code,
     dotted_name,
     emit,
+    find,
     fresh_name,
     has_star_arguments,
     integer,
     names_in,
+    parameters,
     parenthesised,
     parse,
     replace,
@@ -104,7 +106,9 @@ class DropMask(Rewrite[DropMaskArgs]):
         dropped = {bound for bound in bounds if bound.whole == whole}
         flag = fresh_name(module, f"EVEN_{args.size.upper()}")
         edits = {s.call: _unmasked(s, dropped, flag, prover) for s in sites if s.bounds & dropped}
-        changed = with_parameter(replace(kernel, edits), flag, f"{aliases(module).tl}.constexpr")
+        # A plain parameter cannot follow one with a default; every launch passes the flag anyway.
+        default = "False" if any(param.default is not None for param in parameters(kernel)) else None
+        changed = with_parameter(replace(kernel, edits), flag, f"{aliases(module).tl}.constexpr", default)
         calls = {
             launch.call: with_keyword(launch.call, flag, _condition(launch, kernel, args, whole))
             for launch in launches(module, args.kernel)
@@ -126,14 +130,22 @@ def _condition(launch: Launch, kernel: cst.FunctionDef, args: DropMaskArgs, whol
 
 def _sites(module: cst.Module, kernel: cst.FunctionDef) -> tuple[list[_Site], _Prover]:
     """The kernel's masked accesses; none when a launch cannot be given a flag."""
-    calls = launches(module, kernel.name.value)
+    name = kernel.name.value
+    calls = launches(module, name)
     prover = _Prover(kernel, aliases(module), calls)
     found: list[_Site] = []
-    if not calls or len(kernel.decorators) > 1 or any(has_star_arguments(call.call) for call in calls):
+    uses = sum(node.value == name for node in find(module, cst.Name))
+    # Another mention is a call from another kernel, which could not pass the flag.
+    if (
+        uses != 1 + len(calls)
+        or not calls
+        or len(kernel.decorators) > 1
+        or any(has_star_arguments(call.call) for call in calls)
+    ):
         return found, prover
     for site in call_sites(module, ("load", "store")):
         mask = argument(site.call, "mask", _MASK_POSITION[site.op])
-        if site.kernel != kernel.name.value or mask is None:
+        if site.kernel != name or mask is None:
             continue
         conditions = _conjuncts(mask.value, site.call, prover.flow)
         bounds = frozenset(b for c in conditions if (b := prover.bound(c, site.call)) is not None)

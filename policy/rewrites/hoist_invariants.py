@@ -13,6 +13,7 @@ from policy.rewrites.cst_tools import (
     definitions,
     emit,
     find,
+    keyword,
     names_in,
     parse,
     replace,
@@ -104,7 +105,7 @@ def _movable(call: cst.Call, kernel: cst.FunctionDef, flow: Flow, known: Aliases
     """Whether a call may run once instead of every time: no effect, and no memory that the kernel writes."""
     op = known.language_name(call.func)
     if op == "load" and call.args:
-        masked = argument(call, "mask", 1) is not None
+        masked = argument(call, "mask", 1) is not None and keyword(call, "volatile") is None
         return masked and not _pointers(call.args[0].value, flow) & _written(kernel, flow, known)
     return op is None or not op.startswith(("atomic", "store", "debug", "device_print", "rand"))
 

@@ -83,3 +83,23 @@ def test_a_kernel_with_two_launches_gets_the_flag_on_both(interpreter):
     text = REWRITE.apply(source, args, CONTEXT)
     assert text.count("EVEN_N=n % BLOCK == 0") == 2
     assert_same_meaning(interpreter, source, text, kernels.ELEMENTWISE_SETUPS, exact=True)
+
+
+def test_a_kernel_that_another_kernel_calls_is_left_alone():
+    source = kernels.TWO_ELEMENTWISE.replace(
+        "    # x * sigmoid(x)\n", "    add_kernel(in_ptr, in_ptr, out_ptr, n, BLOCK)\n"
+    )
+    assert {args.kernel for args in REWRITE.candidates(source, CONTEXT)} == {"silu_kernel"}
+
+
+def test_a_kernel_with_defaults_gets_a_flag_with_a_default(interpreter):
+    source = kernels.LAYER_NORM.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr = 64")
+    (text,) = check_rewrite(interpreter, REWRITE, source, kernels.LAYER_NORM_SETUPS)
+    assert "EVEN_N: tl.constexpr = False" in text
+
+
+def test_a_loop_up_to_the_smaller_of_two_sizes_is_understood(interpreter):
+    source = kernels.SOFTMAX.replace("    offsets = tl", "    last = tl.minimum(n_cols, 64)\n    offsets = tl").replace(
+        "range(0, n_cols, BLOCK)", "range(0, last, BLOCK)"
+    )
+    assert check_rewrite(interpreter, REWRITE, source, kernels.SOFTMAX_SETUPS)
