@@ -107,7 +107,13 @@ def _run(command: list[str], folder: str) -> str:
     name = Path(command[0]).name
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, timeout=TIMEOUT_S, preexec_fn=_limit, check=False, env={"PATH": ""}
+            command,
+            cwd=folder,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            preexec_fn=_limit,
+            check=False,
+            env={"PATH": ""},
         )
     except subprocess.TimeoutExpired:
         raise AssembleError(f"{name} took longer than {TIMEOUT_S:.0f} s") from None

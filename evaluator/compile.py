@@ -190,7 +190,7 @@ class _Both:
 
 def normalised_ptx(ptx: str, kernel: str) -> str:
     """PTX without comments, line information and the kernel's own name: equal for equal code."""
-    head = ptx.split("\t.section\t.debug")[0]
+    head = ptx.split("\t.section\t.debug", maxsplit=1)[0]
     lines = (line.split("//")[0].rstrip() for line in head.splitlines())
     kept = (line for line in lines if line.strip() and not re.match(r"\s*(\.loc|\.file)\b|\$L__tmp\d+:", line))
     return "\n".join(kept).replace(kernel, "KERNEL")

@@ -71,7 +71,7 @@ TARGETS: dict[str, Hardware] = {
         provenance={
             "dram_bytes_per_s": "measured: large device copy, bytes read plus written",
             "flops": "measured: bfloat16 matmul 790 TFLOP/s and float32 51 TFLOP/s; other dtypes scaled from it",
-            "l2_bytes_per_s": "estimate: 2 x 32 bytes per SM and clock would be 16.7 TB/s, microbenchmarks reach about half",
+            "l2_bytes_per_s": "estimate: half of 2 x 32 bytes per SM and clock, as microbenchmarks reach",
             "dram_latency_s": "estimate from published H100 microbenchmarks",
         },
     ),

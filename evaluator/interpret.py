@@ -52,7 +52,8 @@ class OutOfBounds:
     line: int | None
 
     def __str__(self) -> str:
-        where = f"{self.elements} elements behind the end" if self.elements > 0 else f"{-self.elements} elements before the start"
+        side = "behind the end" if self.elements > 0 else "before the start"
+        where = f"{abs(self.elements)} elements {side}"
         verb = {"read": "reads", "write": "writes"}.get(self.kind, "updates")
         line = f" (candidate.py:{self.line})" if self.line else ""
         return f"{self.kernel} {verb} {where} of {self.argument} in program {self.program}, {self.lanes} lanes{line}"
@@ -209,11 +210,11 @@ class _Arena:
         self._original.copy_(self._inner)
 
 
-class _Poison(TorchDispatchMode):
+class _Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base class is not annotated
     """Fills uninitialised allocations."""
 
     def __init__(self, value: float) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._value = value
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -241,7 +242,7 @@ def _fill(tensor: torch.Tensor, value: float) -> None:
 
 @contextmanager
 def poisoned_allocations(value: float | None) -> Iterator[None]:
-    """Inside, what `torch.empty` and its kin return is filled with `value` (integers with -1 or 1); None: as it comes."""
+    """Inside, what `torch.empty` and its kin return is filled with `value` (integers with -1 or 1); None: untouched."""
     if value is None:
         yield
         return

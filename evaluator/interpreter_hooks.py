@@ -1,8 +1,9 @@
 """One seam into Triton's interpreter: who runs the grid, and what happens at each memory access.
 
 Everything that knows the interpreter's internals is here (checked against Triton 3.6 and 3.9). The interpreter
-funnels every access through `create_masked_load`, `create_masked_store`, `create_atomic_rmw` and `create_atomic_cas` of one
-builder object, and every launch through `GridExecutor.__call__`; both are replaced while a `Hooks` object is active.
+funnels every access through `create_masked_load`, `create_masked_store`, `create_atomic_rmw` and
+`create_atomic_cas` of one builder object, and every launch through `GridExecutor.__call__`; both are replaced inside
+`observed`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any, Protocol
 from unittest.mock import patch
 
@@ -121,7 +123,7 @@ def observed(observer: Observer) -> Iterator[None]:
 
         return refuse
 
-    replaced = {
+    replaced: dict[str, Callable[..., Any]] = {
         "create_masked_load": masked_load,
         "create_masked_store": masked_store,
         "create_atomic_rmw": atomic_rmw,
@@ -148,8 +150,17 @@ def observed(observer: Observer) -> Iterator[None]:
     with (
         patch.object(interpreter.GridExecutor, "__call__", call),
         patch.object(interpreter.InterpretedFunction, "__call__", call_device),
-        patch.multiple(builder, **replaced),
+        replaced_on(builder, replaced),
     ):
+        yield
+
+
+@contextmanager
+def replaced_on(target: object, methods: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Inside, `target` has these methods instead of its own."""
+    with ExitStack() as stack:
+        for name, method in methods.items():
+            stack.enter_context(patch.object(target, name, method))
         yield
 
 
@@ -206,11 +217,11 @@ def _itemsize(ptrs: Any) -> int:
 
 def candidate_line() -> int | None:
     """Line of the candidate's file that is being executed; None outside of it."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename.endswith(FILE_NAME):
             return frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 

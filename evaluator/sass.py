@@ -6,7 +6,7 @@ Classes (the names are keys of `KernelResources.sass_mix`):
   lds sts                                 shared memory
   ldl stl                                 local memory: spills and dynamically indexed arrays
   atom                                    atomics and reductions in memory
-  mma                                     tensor cores (HMMA, IMMA, QGMMA, HGMMA …)
+  mma wgmma                               tensor cores, by one warp (HMMA …) or by a warp group and more (HGMMA …)
   fp32 fp64 half int mufu convert         arithmetic pipes
   control barrier other                   branches, waits, moves and the rest
 """
@@ -17,7 +17,9 @@ import hashlib
 import re
 from collections import Counter
 
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T0-9]+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)([^;]*);")
+_INSTRUCTION = re.compile(
+    r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T0-9]+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)([^;]*);"
+)
 
 _CLASSES: dict[str, str] = {
     **dict.fromkeys(("FADD", "FMUL", "FFMA", "FMNMX", "FSETP", "FSEL", "FSET", "FCHK", "FSWZADD"), "fp32"),
@@ -25,7 +27,9 @@ _CLASSES: dict[str, str] = {
     **dict.fromkeys(("HADD2", "HMUL2", "HFMA2", "HSETP2", "HMNMX2", "HSET2"), "half"),
     "MUFU": "mufu",
     **dict.fromkeys(("F2F", "F2FP", "F2I", "I2F", "I2FP", "F2IP", "FRND", "I2I"), "convert"),
-    **dict.fromkeys(("IADD3", "IMAD", "LOP3", "SHF", "ISETP", "LEA", "IMNMX", "VIMNMX", "PRMT", "SEL", "IABS", "POPC"), "int"),
+    **dict.fromkeys(
+        ("IADD3", "IMAD", "LOP3", "SHF", "ISETP", "LEA", "IMNMX", "VIMNMX", "PRMT", "SEL", "IABS", "POPC"), "int"
+    ),
     **dict.fromkeys(("LDS", "LDSM"), "lds"),
     **dict.fromkeys(("STS", "STSM"), "sts"),
     "LDL": "ldl",
@@ -33,8 +37,11 @@ _CLASSES: dict[str, str] = {
     "LDGSTS": "ldgsts",
     **dict.fromkeys(("UTMALDG", "UTMASTG", "UBLKCP", "UTMAPF"), "tma"),
     **dict.fromkeys(("ATOM", "ATOMG", "ATOMS", "RED", "REDG"), "atom"),
-    **dict.fromkeys(("HMMA", "IMMA", "DMMA", "BMMA", "QMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA", "UTCHMMA", "UTCQMMA"), "mma"),
-    **dict.fromkeys(("BRA", "EXIT", "RET", "CALL", "BSSY", "BSYNC", "BREAK", "WARPSYNC", "NANOSLEEP", "YIELD"), "control"),
+    **dict.fromkeys(("HMMA", "IMMA", "DMMA", "BMMA", "QMMA"), "mma"),
+    **dict.fromkeys(("HGMMA", "IGMMA", "QGMMA", "BGMMA", "UTCHMMA", "UTCQMMA"), "wgmma"),
+    **dict.fromkeys(
+        ("BRA", "EXIT", "RET", "CALL", "BSSY", "BSYNC", "BREAK", "WARPSYNC", "NANOSLEEP", "YIELD"), "control"
+    ),
     **dict.fromkeys(("BAR", "DEPBAR", "LDGDEPBAR", "SYNCS", "MEMBAR", "WARPGROUP", "FENCE", "ARRIVES"), "barrier"),
 }
 
@@ -67,5 +74,8 @@ def mix(sass: str) -> dict[str, int]:
 
 def sass_sha(sass: str) -> str:
     """SHA-256 of the code alone: addresses, encodings, labels and constant-bank names do not count."""
-    lines = (f"{opcode}{modifiers} {re.sub(r'`[(].*?[)]|0x[0-9a-f]{4,}', '@', operands)}" for opcode, modifiers, operands in instructions(sass))
+    lines = (
+        f"{opcode}{modifiers} {re.sub(r'`[(].*?[)]|0x[0-9a-f]{4,}', '@', operands)}"
+        for opcode, modifiers, operands in instructions(sass)
+    )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -98,8 +98,8 @@ _HACKS = frozenset(
         EvalStatus.HARNESS_TAMPER,
     }
 )
-_ORDER = [status for status in EvalStatus if status is not EvalStatus.PASSED]
-_RANK = {status: index / len(_ORDER) for index, status in enumerate(_ORDER)}
+_ORDER: list[EvalStatus] = [status for status in EvalStatus if status is not EvalStatus.PASSED]
+_RANK: dict[EvalStatus, float] = {status: index / len(_ORDER) for index, status in enumerate(_ORDER)}
 # A hack or a broken harness says nothing good about a candidate, whatever stage found it.
 for _status in EvalStatus:
     if _status.is_hack or _status.blames_harness:

@@ -70,3 +70,18 @@ def test_a_source_that_was_changed_is_not_trusted(run_dir):
 def test_a_missing_source_names_its_file(run_dir):
     with pytest.raises(KernevoError, match=r"kernels/0{64}\.py"):
         run_dir.source("0" * 64)
+
+
+def test_what_a_run_killed_before_its_first_line_left_may_be_used_again(run_dir):
+    run_dir.lock()
+    run_dir.unlock()
+    run_dir.config_yaml.write_text("task: softmax\n")
+    RunDir(run_dir.path).create()
+
+
+def test_a_folder_that_only_looks_like_a_run_is_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.yaml").write_text("mine")
+    with pytest.raises(UsageError, match="already used"):
+        RunDir(tmp_path / "mine").create()
+    assert (tmp_path / "mine" / "config.yaml").read_text() == "mine"
