@@ -258,12 +258,24 @@ def replace(root: NodeT, edits: Mapping[Any, Replacement]) -> NodeT:
     A node inside another edited node is lost unless the outer replacement keeps it. Values may be
     `cst.RemoveFromParent()` or a `cst.FlattenSentinel` of several statements.
     """
-    return _visited(root, _Replace({id(node): new for node, new in edits.items()}))
+    parents = parent_map(root)
+    path: set[int] = set()
+    for node in edits:
+        current = parents.get(id(node))
+        while current is not None and id(current) not in path:
+            path.add(id(current))
+            current = parents.get(id(current))
+    return _visited(root, _Replace({id(node): new for node, new in edits.items()}, path))
 
 
 class _Replace(cst.CSTTransformer):
-    def __init__(self, edits: Mapping[int, Replacement]) -> None:
+    def __init__(self, edits: Mapping[int, Replacement], path: set[int]) -> None:
         self.edits = edits
+        self.path = path
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        # Only what leads to an edited node is rebuilt; the rest of the tree is shared.
+        return id(node) in self.path
 
     def on_leave(  # type: ignore[override]
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
