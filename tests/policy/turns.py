@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evaluator.source_hash import ast_hash
-from evaluator.types import Evaluation, EvalStatus, KernelSource, Profile, Timing
+from evaluator.types import EvalStatus, Evaluation, KernelSource, Profile, Timing
 from policy.trajectory import JudgedChild
 from policy.types import Message, Turn
 

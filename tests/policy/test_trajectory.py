@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.errors import KernevoError
+from evaluator.types import EvalStatus
+from policy import trajectory
+from policy.reward import RewardSettings
+from policy.trajectory import RunMeta, TornTurnWarning, turns_of
+from policy.types import Message
+from tests.policy.turns import child, evaluation, turn
+
+META = RunMeta(run="r", task="softmax", seeds={"campaign": 7}, versions={"triton": "3.9.0"})
+
+
+def made(*children, **options):
+    return turns_of(children, META, **options)
+
+
+def test_a_turn_holds_prompt_answer_verdict_and_reward():
+    [found] = made(child(1, evaluation("x = 1\n", speedup=2.0)))
+    assert [message.role for message in found.messages] == ["system", "user"]
+    assert (found.status, found.speedup, found.parent_speedup) == ("passed", pytest.approx(2.0), 1.0)
+    assert (found.timing_kind, found.target, found.seeds["campaign"]) == ("modelled", "h200", 7)
+    assert found.reward == pytest.approx(0.8)
+    assert sum(found.reward_components.values()) == pytest.approx(found.reward)
+
+
+def test_children_of_one_parent_under_one_prompt_form_a_group_in_any_generation():
+    first, second = made(child(1), child(2, generation=5))
+    assert first.group == second.group
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"messages": (Message(role="user", content="another prompt"),)},
+        {"parent_ids": ("c000001",)},
+        {"policy_version": "2"},
+        {"policy": "another"},
+    ],
+)
+def test_another_prompt_parent_or_policy_is_another_group(changes):
+    first, second = made(child(1), child(2, **changes))
+    assert first.group != second.group
+
+
+def test_seeds_and_tuned_configs_make_no_turn_but_lineages_run_through_them():
+    seed = child(0, parent_ids=(), messages=(), answer="", operator="seed", source="x = 0\n")
+    tuned = child(2, parent_ids=("c000001",), messages=(), answer="", operator="tune")
+    turns = made(seed, child(1), tuned, child(3, parent_ids=("c000002",)), child(4))
+    assert [found.candidate_id for found in turns] == ["c000001", "c000003", "c000004"]
+    assert [found.lineage for found in turns] == ["c000001", "c000001", "c000004"]
+
+
+def test_a_failure_of_our_own_harness_is_no_turn():
+    assert made(child(1, evaluation("x = 1\n", EvalStatus.WORKER_LOST))) == []
+
+
+def test_the_same_program_as_the_parent_or_an_earlier_child_is_punished():
+    unchanged, first, again = made(child(1, source="x = 0  # same\n"), child(2, source="y = 2"), child(3, source="y=2"))
+    assert (unchanged.reward, again.reward) == (pytest.approx(-0.3), pytest.approx(-0.3))
+    assert first.reward > 0
+
+
+def test_a_hack_is_marked_and_punished():
+    [found] = made(child(1, evaluation("x = 1\n", EvalStatus.FALLBACK)))
+    assert found.is_hack
+    assert found.reward < 0
+
+
+def test_the_reward_settings_are_used():
+    [found] = made(child(1, evaluation("x = 1\n", speedup=2.0)), reward=RewardSettings(type="profile", scale=0.5))
+    assert found.reward == pytest.approx(1.5)
+
+
+def test_token_ids_and_logprobs_move_out_of_the_sampling():
+    sampling = {"temperature": 0.8, "prompt_token_ids": [1, 2], "answer_token_ids": [3], "logprobs": [-0.5]}
+    [found] = made(child(1, sampling=sampling))
+    assert (found.prompt_token_ids, found.answer_token_ids, found.logprobs) == ((1, 2), (3,), (-0.5,))
+    assert found.sampling == {"temperature": 0.8}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "trajectories.jsonl"
+
+
+def test_what_is_written_is_read_back(path):
+    turns = [turn(1), turn(2, answer="é 🚀 \x1b[31m \ud800 \u2028 \\"), turn(3, source="x" * 1_000_000)]
+    trajectory.append(path, turns)
+    assert trajectory.read(path) == turns
+
+
+@given(st.text(st.characters(), max_size=50), st.floats(allow_infinity=False, allow_nan=False) | st.none())
+def test_any_text_and_any_number_survive(tmp_path_factory, text, speedup):
+    path = tmp_path_factory.mktemp("turns") / "trajectories.jsonl"
+    trajectory.append(path, [turn(1, answer=text, source=text, speedup=speedup)])
+    [found] = trajectory.read(path)
+    assert (found.answer, found.source, found.speedup) == (text, text, speedup)
+
+
+def test_appending_twice_adds_only_what_is_new(path):
+    assert trajectory.append(path, [turn(1), turn(2)]) == 2
+    assert trajectory.append(path, [turn(1), turn(2), turn(3)]) == 1
+    assert [found.candidate_id for found in trajectory.read(path)] == ["c000001", "c000002", "c000003"]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40, 300])
+def test_a_torn_last_line_is_dropped_and_written_again(path, cut):
+    trajectory.append(path, [turn(1), turn(2)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    with pytest.warns(TornTurnWarning, match=r"trajectories.jsonl:2"):
+        assert trajectory.read(path) == [turn(1)]
+    with pytest.warns(TornTurnWarning):
+        trajectory.append(path, [turn(1), turn(2)])
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", [b"{}\n", b"not json\n", b"\xff\xfe\n", b"[1]\n"])
+def test_any_other_damage_is_an_error_that_names_the_line(path, damage):
+    trajectory.append(path, [turn(1)])
+    path.write_bytes(path.read_bytes() + damage + trajectory.encode(turn(2)))
+    with pytest.raises(KernevoError, match=r"trajectories.jsonl:2: damaged") as caught:
+        trajectory.read(path)
+    assert "delete the file" in str(caught.value)
+
+
+def test_a_full_disk_is_an_environment_error_and_keeps_what_was_there(path):
+    trajectory.append(path, [turn(1)])
+    code = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from policy import trajectory\n"
+        "from tests.policy.turns import turn\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        "try:\n"
+        "    trajectory.append(Path(sys.argv[1]), [turn(number) for number in range(1, 20)])\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "EnvironmentUnusableError", done.stderr
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TornTurnWarning)
+        assert trajectory.read(path)[0] == turn(1)
