@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from evaluator import static_checks
 from evaluator.cascade import Facts, Stage, Verdict
 from evaluator.judge import Case, Judge, mutated, unstable
+from evaluator.occupancy import occupancy
 from evaluator.sandbox import Limits
 from evaluator.types import EvalStatus, KernelResources, LaunchProfile, Profile, Timing, Workload
 from evaluator.worker_host import JobOutcome, WorkerHost
@@ -46,6 +46,8 @@ class CpuStages:
 
     def static(self, facts: Facts) -> Verdict | None:
         """Syntax, imports, names and entry point, without running anything."""
+        from evaluator import static_checks
+
         found = static_checks.check(facts.source.text, self.task)
         return Verdict(found.status, found.reason, found.explain) if found.status else None
 
@@ -86,7 +88,7 @@ class CpuStages:
     def model(self, facts: Facts, baseline: Mapping[str, float]) -> Verdict | None:
         """Modelled latency of every workload from its traced launches and compiled resources."""
         job = self._job("trace", facts, workloads=self._shapes(), max_programs=MAX_PROGRAMS)
-        outcome = self.interpreter.run(job, self.limits)
+        outcome = self.interpreter.run(job, self._trace_limits())
         if verdict := failure(outcome):
             return verdict
         from evaluator.trace import LaunchTrace
@@ -105,7 +107,7 @@ class CpuStages:
 
     def _judge_case(self, facts: Facts, case: Case, result: Mapping[str, Any]) -> Verdict | None:
         if "error" in result:
-            return _reported(result["error"], f"{case.label}: ")
+            return reported(result["error"], f"{case.label}: ")
         if findings := result.get("out_of_bounds"):
             return Verdict(EvalStatus.OUT_OF_BOUNDS, f"{case.label}: {findings[0]}", "\n".join(map(str, findings)))
         if not result.get("kernels"):
@@ -127,27 +129,29 @@ class CpuStages:
     def _assemble(self, facts: Facts) -> Verdict | None:
         from evaluator.assemble import AssembleError, assemble
 
-        for name, launches in facts.compiled.items():
+        for workload, launches in facts.compiled.items():
             for launch in launches:
                 key = resource_key(launch)
-                if verdict := self._over_limit(launch, name):
-                    return verdict
                 if key in facts.resources:
                     continue
+                if launch.shared_bytes > self.hardware.shared_bytes_per_block:
+                    return self._does_not_fit(launch.kernel, workload, f"{launch.shared_bytes} bytes of shared memory")
                 try:
                     facts.resources[key] = assemble(launch, self.hardware)
                 except AssembleError as error:
-                    text = f"ptxas refuses {launch.kernel} at {name}: {str(error).splitlines()[0]}"
+                    text = f"ptxas refuses {launch.kernel} at {workload}: {str(error).splitlines()[0]}"
                     return Verdict(EvalStatus.RESOURCE_LIMIT, text, str(error))
+                if verdict := self._not_resident(facts.resources[key], workload):
+                    return verdict
         return None
 
-    def _over_limit(self, launch: CompiledLaunch, workload: str) -> Verdict | None:
-        limit = self.hardware.shared_bytes_per_block
-        if launch.shared_bytes <= limit:
-            return None
-        text = f"{launch.kernel} needs {launch.shared_bytes} bytes of shared memory at {workload}"
-        reason = f"{text}; {self.hardware.name} has {limit}"
-        return Verdict(EvalStatus.RESOURCE_LIMIT, reason, f"{reason}\nuse smaller blocks or fewer stages")
+    def _not_resident(self, resources: KernelResources, workload: str) -> Verdict | None:
+        fits = occupancy(self.hardware, resources.num_warps, resources.registers, resources.shared_bytes)
+        return None if fits.blocks else self._does_not_fit(resources.name, workload, fits.limiter)
+
+    def _does_not_fit(self, kernel: str, workload: str, what: str) -> Verdict:
+        reason = f"one program of {kernel} at {workload} needs {what}, more than an SM of {self.hardware.name} has"
+        return Verdict(EvalStatus.RESOURCE_LIMIT, reason, f"{reason}\nuse smaller blocks, fewer stages or fewer warps")
 
     def _pair(
         self, facts: Facts, workload: Workload, traces: Sequence[LaunchTrace]
@@ -200,6 +204,11 @@ class CpuStages:
             seconds = max(seconds, workload.flops / self.hardware.peak_flops(kind))
         return seconds * 1e3
 
+    def _trace_limits(self) -> Limits:
+        """Room in the address space for virtual buffers of benchmark size: inputs, outputs and as much again."""
+        largest = max(self.judge.shapes(workload).bytes_moved for workload in self.task.workloads)
+        return self.limits.model_copy(update={"memory_bytes": self.limits.memory_bytes + 2 * largest})
+
     def _job(self, kind: str, facts: Facts, **data: Any) -> dict[str, Any]:
         return {"kind": kind, "source": facts.source.text, **data}
 
@@ -223,11 +232,11 @@ def failure(outcome: JobOutcome) -> Verdict | None:
         tail = outcome.output.strip()[-2000:]
         return Verdict(outcome.status, outcome.reason, f"{outcome.reason}\n{tail}".strip())
     if "error" in outcome.answer:
-        return _reported(outcome.answer["error"])
+        return reported(outcome.answer["error"])
     return None if "result" in outcome.answer else _forged("no result")
 
 
-def _reported(error: Any, prefix: str = "") -> Verdict:
+def reported(error: Any, prefix: str = "") -> Verdict:
     """A verdict from the worker's own description of an exception; only known failures are believed."""
     try:
         status = EvalStatus(error["status"])
