@@ -1,0 +1,234 @@
+"""Harvest: a run's best kernels as plain files that carry their own provenance.
+
+Each file is the judged source, byte for byte, under a header of comments, so that the judge gives it the verdict the
+source got. `harvest.json` beside the files holds the same facts for programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluator.errors import EnvironmentUnusableError, HarnessError, KernevoError, UsageError
+from evaluator.source_hash import ast_hash
+from evaluator.types import TimingKind
+from evo.candidate import Record
+from evo.run import Run
+
+FACTS = "harvest.json"
+SCHEMA_VERSION = 1
+WIDTH = 110
+_BOM = "\ufeff"
+
+
+class NothingCorrectError(KernevoError):
+    """The run holds no correct kernel (exit 3)."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True)
+class _File:
+    """One file to write."""
+
+    path: Path
+    text: str
+
+    @property
+    def data(self) -> bytes:
+        return self.text.encode("utf-8", "surrogatepass")
+
+
+def harvest(run: Run, top: int, out: Path, force: bool = False) -> list[Path]:
+    """Write the best kernel of each of the `top` best structures to `out`; returns their paths, best first.
+
+    With `force`, files of an earlier harvest into the same folder are replaced, those that are no longer elites
+    removed; files that changed since are kept. Raises NothingCorrectError, UsageError for files that would be
+    overwritten, EnvironmentUnusableError when `out` cannot be written.
+    """
+    elites = run.elites(top)
+    if not elites:
+        raise NothingCorrectError(
+            f"{run.path}: no correct kernel to harvest",
+            f"kernevo status {shlex.quote(str(run.path))} shows the verdicts",
+        )
+    facts = [_facts(run, record, rank, out) for rank, record in enumerate(elites, start=1)]
+    kernels = [_kernel(run, record, fact, out) for record, fact in zip(elites, facts, strict=True)]
+    for kernel, fact in zip(kernels, facts, strict=True):
+        fact["file_sha"] = hashlib.sha256(kernel.data).hexdigest()
+    summary = {"schema_version": SCHEMA_VERSION, "run": run.name, "task": run.started.task, "elites": facts}
+    files = [*kernels, _File(out / FACTS, json.dumps(summary, indent=2) + "\n")]
+    if not force:
+        _refuse_overwriting(files)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _remove_stale(out, {file.path.name for file in files})
+        for file in files:
+            _write(file)
+    except OSError as error:
+        raise EnvironmentUnusableError(
+            f"{out}: cannot be written: {error.strerror or error}", "give another folder with --out"
+        ) from error
+    return [kernel.path for kernel in kernels]
+
+
+def _facts(run: Run, record: Record, rank: int, out: Path) -> dict[str, Any]:
+    """Everything worth knowing about one elite, as JSON-able data."""
+    candidate, evaluation = record.candidate, record.evaluation
+    name = f"{_file_stem(run.started.task)}_{rank}_{candidate.source_sha[:8]}.py"
+    return {
+        "file": name,
+        "rank": rank,
+        "task": run.started.task,
+        "run": run.name,
+        "candidate": candidate.id,
+        "seed": run.started.seed,
+        "source_sha": candidate.source_sha,
+        "verdict": str(evaluation.status),
+        "checks_passed": evaluation.checks_passed,
+        "checks_total": evaluation.checks_total,
+        "max_error": evaluation.max_error,
+        "timing_kind": evaluation.kind,
+        "target": evaluation.target,
+        "speedup": record.speedup,
+        "baseline": baseline_of(evaluation.kind),
+        "latency_ms": evaluation.latency_ms,
+        "workloads": {
+            workload: timing.model_dump(include=_TIMING_FIELDS) | {"speedup": timing.speedup}
+            for workload, timing in evaluation.timings.items()
+        },
+        "config": dict(candidate.config),
+        "rewrites": [step.model_dump(mode="json") for step in candidate.rewrites],
+        "lineage": [ancestor.id for ancestor in run.lineage(record.id)],
+        "policy": f"{candidate.policy} {candidate.policy_version}",
+        "versions": versions_of(run),
+        "reproduce": reproduce_command(run, out / name, evaluation.target),
+    }
+
+
+_TIMING_FIELDS = {"median_ms", "baseline_ms", "ratio_low", "ratio_high"}
+
+
+def baseline_of(kind: TimingKind | None) -> str:
+    """What a speedup is over. A cost model cannot judge PyTorch, so modelled baselines are the task's seed kernel."""
+    return "the task's seed kernel" if kind == "modelled" else "the baseline"
+
+
+def versions_of(run: Run) -> dict[str, str]:
+    """Library versions of the run's first session; only what environment.json still knows."""
+    environment = run.environment
+    found = {name: environment.get(name) for name in ("kernevo", "python")}
+    packages = environment.get("packages")
+    if isinstance(packages, Mapping):
+        found.update({name: packages.get(name) for name in ("torch", "triton")})
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def reproduce_command(run: Run, kernel: Path, target: str) -> str:
+    """What to type to have a kernel judged again."""
+    words = ["kernevo", "evaluate", str(kernel), "--task", run.config.task]
+    return shlex.join([*words, "--target", target] if target else words)
+
+
+def _kernel(run: Run, record: Record, facts: Mapping[str, Any], out: Path) -> _File:
+    source = run.source(record.candidate.source_sha).text
+    marked = source.startswith(_BOM)  # a byte order mark is one only at the start of a file
+    text = (_BOM if marked else "") + header(facts) + source.removeprefix(_BOM)
+    if ast_hash(text) != record.candidate.ast_hash:
+        raise HarnessError(f"{record.id}: the header changed the program", "please report this with the kernel's file")
+    return _File(out / str(facts["file"]), text)
+
+
+def header(facts: Mapping[str, Any]) -> str:
+    """The comment block above a harvested source; every line starts with `#` whatever the facts hold."""
+    lines = [f"{facts['task']}: {_speed(facts)}", "", *_latencies(facts), ""]
+    lines += [
+        f"verdict    {facts['verdict']}, {facts['checks_passed']} of {facts['checks_total']} checks passed",
+        f"run        {facts['run']}, candidate {facts['candidate']}, seed {facts['seed']}",
+        f"config     {_pairs(facts['config']) or 'nothing tunable'}",
+        f"versions   {_pairs(facts['versions'], ' ') or 'unknown'}",
+        f"policy     {facts['policy']}",
+        "rewrites   " + ("none" if not facts["rewrites"] else ""),
+        *(f"  {number}. {_step(step)}" for number, step in enumerate(facts["rewrites"], start=1)),
+        "",
+        f"reproduce: {facts['reproduce']}",
+    ]
+    return "".join(f"{line}\n" for text in lines for line in _comment(text)) + "\n"
+
+
+def _speed(facts: Mapping[str, Any]) -> str:
+    kind = f"{facts['timing_kind']} ({facts['target'] or 'unknown target'})"
+    if facts["speedup"] is None:
+        return f"latency {facts['latency_ms']:.4g} ms {kind}"
+    return f"{facts['speedup']:.3f}x {kind} over {facts['baseline']}"
+
+
+def _latencies(facts: Mapping[str, Any]) -> list[str]:
+    kind = facts["timing_kind"]
+    lines = [f"latency per workload, {kind}:"]
+    for workload, timing in facts["workloads"].items():
+        line = f"  {workload}  {timing['median_ms']:.4g} ms"
+        if timing["baseline_ms"] is not None:
+            line += f"  (baseline {timing['baseline_ms']:.4g} ms, {timing['speedup']:.3f}x)"
+        lines.append(line)
+    return lines
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    return f"{step['name']}({_pairs(step['args'])})"
+
+
+def _pairs(values: Mapping[str, Any], sign: str = "=") -> str:
+    return ", ".join(f"{name}{sign}{value}" for name, value in values.items())
+
+
+def _comment(text: str) -> list[str]:
+    # Names and arguments may come from a model: a line break in one must not end the comment.
+    plain = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    indent = " " * (len(plain) - len(plain.lstrip()))
+    if plain.startswith("reproduce:"):
+        return [f"# {plain}"]  # a command is copied as a whole
+    wrapped = textwrap.wrap(plain, WIDTH, subsequent_indent=indent + "    ", drop_whitespace=True) or [""]
+    return [f"# {line}".rstrip() for line in wrapped]
+
+
+def _file_stem(task: str) -> str:
+    return "".join(char if char.isalnum() or char in "-_" else "_" for char in task) or "kernel"
+
+
+def _refuse_overwriting(files: Sequence[_File]) -> None:
+    for file in files:
+        if file.path.exists() and (not file.path.is_file() or file.path.read_bytes() != file.data):
+            raise UsageError(
+                f"{file.path}: already there and different; nothing was overwritten", "give another --out, or --force"
+            )
+
+
+def _remove_stale(out: Path, kept: set[str]) -> None:
+    """Remove files that an earlier harvest wrote here, is not about to write again, and nobody has changed since."""
+    try:
+        earlier = json.loads((out / FACTS).read_text(encoding="utf-8"))["elites"]
+        written = {str(elite["file"]): str(elite["file_sha"]) for elite in earlier}
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for name, sha in written.items():
+        path = out / name
+        if name in kept or path.parent != out or not path.is_file():
+            continue
+        if hashlib.sha256(path.read_bytes()).hexdigest() == sha:
+            path.unlink()
+
+
+def _write(file: _File) -> None:
+    temporary = file.path.with_name(f".{file.path.name}.tmp")
+    try:
+        temporary.write_bytes(file.data)
+        temporary.replace(file.path)
+    finally:
+        temporary.unlink(missing_ok=True)
