@@ -33,7 +33,6 @@ class Candidate(Frozen):
     messages: tuple[Message, ...] = ()
     answer: str = ""
     sampling: Mapping[str, Any] = Field(default_factory=dict)
-    group: str = ""
 
 
 class Record(Frozen):

@@ -111,7 +111,6 @@ class Scheduler:
         return candidate.model_copy(
             update={
                 "rewrites": (*history, *proposal.rewrites),
-                "group": f"{candidate.parent_ids[0]}-{self.generation}",
                 **{name: getattr(proposal, name) for name in _FROM_PROPOSAL},
             }
         )
