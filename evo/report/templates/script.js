@@ -1,0 +1,57 @@
+"use strict";
+(async () => {
+  const nonce = document.currentScript.nonce; // gone after the first await
+  const reveal = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let node = target; node; node = node.parentElement) {
+      if (node instanceof HTMLDetailsElement) node.open = true;
+    }
+    if (target) target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
+
+  const plots = [...document.querySelectorAll("[data-figure]")];
+  const packed = document.getElementById("plotly");
+  const undrawn = () => plots.forEach((plot) => {
+    plot.classList.add("undrawn");
+    plot.textContent = "This browser cannot unpack the figure; its numbers are below.";
+  });
+  if (!packed || !plots.length) return;
+  if (!("DecompressionStream" in globalThis)) return undrawn();
+
+  const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.nonce = nonce;
+  script.textContent = await new Response(unpacked).text();
+  document.head.append(script);
+  if (!globalThis.Plotly) return undrawn();
+
+  const specs = JSON.parse(document.getElementById("figures").textContent);
+  const draw = () => {
+    const style = getComputedStyle(document.documentElement);
+    const color = (name) => style.getPropertyValue(name).trim();
+    const axis = { gridcolor: color("--line"), zerolinecolor: color("--line"), linecolor: color("--line") };
+    for (const plot of plots) {
+      const { data, layout } = specs[plot.dataset.figure];
+      const themed = {
+        margin: { l: 60, r: 16, t: 12, b: 48 },
+        paper_bgcolor: "rgba(0,0,0,0)",
+        plot_bgcolor: "rgba(0,0,0,0)",
+        font: { color: color("--ink"), family: "system-ui, sans-serif" },
+        colorway: ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"].map(color),
+        legend: { orientation: "h", y: 1.12 },
+        ...layout,
+        xaxis: { ...axis, ...layout.xaxis },
+        yaxis: { ...axis, ...layout.yaxis },
+      };
+      const drawn = data.map((trace) => (trace.type === "heatmap"
+        ? { ...trace, colorscale: [[0, color("--card")], [1, color("--c1")]] } : trace));
+      const config = { responsive: true, displaylogo: false, toImageButtonOptions: { format: "svg" } };
+      globalThis.Plotly.react(plot, drawn, themed, config);
+    }
+  };
+  draw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+})();
