@@ -311,8 +311,9 @@ def _insertion(source: str, call: ast.Call, text: str, offsets: list[int]) -> tu
         for token in tokenize.generate_tokens(io.StringIO(segment).readline)
         if token.type not in (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.ENDMARKER)
     ]
-    separator = "" if tokens[-2] in (",", "(") else ", "
-    return end - 1, end - 1, separator + text
+    # Behind a trailing comma each insertion brings the comma after itself, so that several fit in one place.
+    written = f"{text}, " if tokens[-2] in (",", "(") else f", {text}"
+    return end - 1, end - 1, written
 
 
 def _splice(source: str, edits: list[tuple[int, int, str]]) -> str:
