@@ -160,8 +160,8 @@ class WorkerHost:
             self._control = None
         if self._process is not None:
             try:
-                # The closed control socket makes it kill its jobs and leave.
-                self._process.wait(timeout=_GRACE_SECONDS)
+                # The closed control socket makes it kill its jobs and leave; while it still imports it has none.
+                self._process.wait(timeout=_GRACE_SECONDS if self._ready else 0)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import torch
-
 import pytest
+import torch
 
 from evaluator.errors import TaskError
 from evaluator.judge import Judge, check_task, mutated, unstable
