@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from evo.cli import output
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -19,7 +18,7 @@ def harvest(
     run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.")],
     out: Annotated[Path, typer.Option(help="Folder to write to.")],
     top: Annotated[int, typer.Option(min=1, help="How many kernels, each of another structure.")] = 1,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files of the same name.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier harvest.")] = False,
 ) -> None:
     """Copy a run's best kernels out as plain Python files.
 
@@ -29,9 +28,5 @@ def harvest(
     from evo.harvest import harvest as write_kernels
     from evo.run import Run
 
-    loaded = Run.load(folder)
-    if not loaded.elites(1):
-        output.note(f"{loaded.path}: no correct kernel to harvest; `kernevo status` shows the verdicts")
-        raise typer.Exit(3)
-    for path in write_kernels(loaded, top, out, force=force):
+    for path in write_kernels(Run.load(folder), top, out, force=force):
         print(path)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from evaluator.task import load_task
-from evaluator.types import Evaluation
+from evaluator.types import EvalStatus, Evaluation, KernelSource
+from tests.evo import fakes
 from tests.evo.cli_call import call
 
 
@@ -27,27 +28,30 @@ def test_a_seed_kernel_passes_and_every_number_says_modelled():
         assert "modelled (h200)" in row
 
 
-def test_json_output_holds_the_whole_evaluation():
-    Path("seed.py").write_text(load_task("softmax").seed_source)
-    outcome = call("evaluate", "seed.py", "--task", "softmax", "--json")
-    document = json.loads(outcome.out)
-    evaluation = Evaluation.model_validate(document["evaluation"])
-    assert outcome.code == 0
-    assert document["passed"] is True
-    assert document["timing_kind"] == "modelled"
-    assert document["latency_ms"] == pytest.approx(evaluation.latency_ms)
-    assert not evaluation.cached
-
-
 def test_a_kernel_that_is_not_correct_leaves_with_3_and_the_reason():
     Path("broken.py").write_text("def broken(:\n")
     outcome = call("evaluate", "broken.py", "--task", "softmax")
     assert outcome.code == 3
     assert "syntax_error" in outcome.out
     assert "modelled" not in outcome.out
-    document = json.loads(call("evaluate", "broken.py", "--task", "softmax", "--json").out)
-    assert document["passed"] is False
-    assert document["latency_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(EvalStatus.PASSED, 0), (EvalStatus.WRONG_VALUE, 3), (EvalStatus.HARNESS_ERROR, 1)]
+)
+def test_json_output_holds_the_whole_evaluation_and_the_exit_code_agrees(monkeypatch, status, code):
+    source = KernelSource(text=fakes.SEED)
+    judged = fakes.passed(source, 0.5, 1.0) if status.passed else fakes.failed(source, status, "why")
+    monkeypatch.setattr("evo.cli.evaluate.judge", lambda *args, **settings: judged)
+    Path("kernel.py").write_text(fakes.SEED)
+    outcome = call("evaluate", "kernel.py", "--task", "softmax", "--json")
+    document = json.loads(outcome.out)
+    assert outcome.code == code
+    assert Evaluation.model_validate(document["evaluation"]) == judged
+    assert document["passed"] is status.passed
+    assert (document["latency_ms"], document["speedup"]) == ((0.5, 2.0) if status.passed else (None, None))
+    assert document["timing_kind"] == ("modelled" if status.passed else None)
+    assert call("evaluate", "kernel.py", "--task", "softmax").code == code
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`kernevo status`, `report`, `harvest` and `export` on a run made with the fakes."""
+"""`kernevo status`, `harvest`, `report` and `export` on a run made with the fakes."""
 
 from __future__ import annotations
 
@@ -83,3 +83,58 @@ def test_a_torn_last_line_is_a_warning_in_plain_words(tmp_path, monkeypatch):
     assert outcome.code == 0
     assert outcome.err.startswith("warning: ")
     assert "the last line was torn" in outcome.err
+
+
+def test_harvest_prints_the_paths_best_first_and_overwrites_nothing(tmp_path):
+    out = tmp_path / "best"
+    outcome = call("harvest", "one", "--top", "2", "--out", out)
+    paths = [Path(line) for line in outcome.out.splitlines()]
+    best = Run.load("runs/one").elites(2)
+    assert outcome.code == 0
+    for path, record in zip(paths, best, strict=True):
+        assert f"{record.speedup:.3f}x modelled (h200)" in path.read_text()
+    paths[0].write_text("mine\n")
+    refused = call("harvest", "one", "--top", "2", "--out", out)
+    assert refused.code == 2
+    assert "nothing was overwritten" in refused.err
+    assert paths[0].read_text() == "mine\n"
+    assert call("harvest", "one", "--out", out, "--force").code == 0
+    assert paths[0].read_text() != "mine\n"
+
+
+def test_a_report_is_written_where_it_is_wanted_and_its_path_printed(tmp_path):
+    outcome = call("report", "one", "--out", tmp_path / "page.html")
+    assert outcome.code == 0
+    assert outcome.out == f"{tmp_path / 'page.html'}\n"
+    page = (tmp_path / "page.html").read_text()
+    assert Run.load("runs/one").elites(1)[0].id in page
+    assert "modelled" in page
+
+
+def test_an_export_of_modelled_timings_must_be_asked_for(tmp_path):
+    wanted = ("export", "one", "--format", "trl-grpo", "--out", tmp_path / "data")
+    refused = call(*wanted)
+    assert refused.code == 2
+    assert "--allow-modelled" in refused.err
+    assert not (tmp_path / "data").exists()
+    written = json.loads(call(*wanted, "--allow-modelled", "--json").out)
+    assert written["rows"] == written["considered"] > 0
+    assert written["timing_kinds"] == ["modelled"]
+    assert all(Path(path).is_file() for path in written["files"])
+    again = call(*wanted, "--allow-modelled")
+    assert again.code == 2
+    assert "not empty; nothing was overwritten" in again.err
+    assert call(*wanted, "--allow-modelled", "--force").code == 0
+
+
+def test_an_export_works_without_the_derived_trajectory_file(tmp_path):
+    Path("runs/one/trajectories.jsonl").unlink()
+    outcome = call("export", "one", "--format", "trl-grpo", "--out", tmp_path / "data", "--allow-modelled")
+    assert outcome.code == 0
+    assert "turns" in outcome.out
+
+
+def test_an_unknown_format_is_answered_with_the_nearest(tmp_path):
+    outcome = call("export", "one", "--format", "trl-gpro", "--out", tmp_path / "data")
+    assert outcome.code == 2
+    assert "trl-grpo" in outcome.err
