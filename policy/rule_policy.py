@@ -27,8 +27,8 @@ VERSION = "1"
 
 # Structure changes what the hardware can reach at all; hints change how well it gets there.
 WEIGHTS: Mapping[str, float] = {
-    "alignment_hints": 0.6,
-    "cache_hints": 1.0,
+    "alignment_hints": 0.3,
+    "cache_hints": 0.7,
     "dot_accumulate": 2.0,
     "drop_mask": 1.5,
     "exp_to_exp2": 1.0,
