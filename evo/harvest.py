@@ -24,7 +24,6 @@ from evo.run import Run
 FACTS = "harvest.json"
 SCHEMA_VERSION = 1
 WIDTH = 110
-_BOM = "\ufeff"
 
 
 class NothingCorrectError(KernevoError):
@@ -138,8 +137,7 @@ def reproduce_command(run: Run, kernel: Path, target: str) -> str:
 
 def _kernel(run: Run, record: Record, facts: Mapping[str, Any], out: Path) -> _File:
     source = run.source(record.candidate.source_sha).text
-    marked = source.startswith(_BOM)  # a byte order mark is one only at the start of a file
-    text = (_BOM if marked else "") + header(facts) + source.removeprefix(_BOM)
+    text = header(facts) + source
     if ast_hash(text) != record.candidate.ast_hash:
         raise HarnessError(f"{record.id}: the header changed the program", "please report this with the kernel's file")
     return _File(out / str(facts["file"]), text)

@@ -177,6 +177,6 @@ def _reason(text: str) -> str:
 
 
 def _times(value: float | None) -> str:
-    """A speedup with its multiplication sign."""
+    """A speedup, e.g. `1.234x`."""
     shown = number(value, ".3f")
-    return shown if value is None else f"{shown}\u00d7"
+    return shown if value is None else f"{shown}x"

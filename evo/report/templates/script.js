@@ -41,6 +41,7 @@
         plot_bgcolor: "rgba(0,0,0,0)",
         font: { color: color("--ink"), family: "system-ui, sans-serif" },
         colorway: ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"].map(color),
+        modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--soft"), activecolor: color("--accent") },
         legend: { orientation: "h", y: 1.12 },
         ...layout,
         xaxis: { ...axis, ...layout.xaxis },
@@ -48,7 +49,7 @@
       };
       const drawn = data.map((trace) => (trace.type === "heatmap"
         ? { ...trace, colorscale: [[0, color("--card")], [1, color("--c1")]] } : trace));
-      const config = { responsive: true, displaylogo: false, toImageButtonOptions: { format: "svg" } };
+      const config = { responsive: true, displaylogo: false, displayModeBar: "hover", toImageButtonOptions: { format: "svg" } };
       globalThis.Plotly.react(plot, drawn, themed, config);
     }
   };
