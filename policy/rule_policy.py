@@ -25,7 +25,10 @@ ATTEMPTS_PER_CHILD = 6
 CACHED_SOURCES = 512
 VERSION = "1"
 
-# Structure changes what the hardware can reach at all; hints change how well it gets there.
+STRUCTURAL = 3.0
+"""Weight of a rewrite that `WEIGHTS` does not list: structure changes what the hardware can reach at all."""
+
+# The local rewrites change how well it gets there.
 WEIGHTS: Mapping[str, float] = {
     "alignment_hints": 0.3,
     "cache_hints": 0.7,
@@ -149,7 +152,8 @@ class RulePolicy:
         favoured = BY_BOTTLENECK.get("" if profile is None else profile.bottleneck, {})
         used = [step.name for step in parent.rewrites]
         return {
-            name: WEIGHTS.get(name, 1.0) * favoured.get(name, 1.0) / (1 + used.count(name)) for name in self.rewrites
+            name: WEIGHTS.get(name, STRUCTURAL) * favoured.get(name, 1.0) / (1 + used.count(name))
+            for name in self.rewrites
         }
 
     def _applicable(self, source: str, name: str, context: RewriteContext) -> Sequence[RewriteArgs]:

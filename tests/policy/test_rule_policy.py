@@ -9,7 +9,8 @@ from evaluator.errors import UsageError
 from evaluator.source_hash import ast_hash
 from evaluator.task import list_tasks, load_task
 from evaluator.types import EvalStatus, Evaluation, KernelSource, Profile, Timing
-from policy.rule_policy import RulePolicy
+from policy.rewrites import catalogue
+from policy.rule_policy import BY_BOTTLENECK, WEIGHTS, RulePolicy
 from policy.testing import PolicyTestCase
 from policy.types import ParentView, RewriteStep
 
@@ -65,6 +66,11 @@ def test_a_rewrite_that_was_used_is_tried_less():
     used = tuple(RewriteStep(name="cache_hints") for _ in range(6))
     fresh, tired = (first_rewrites(judged(text, "", r), "softmax") for r in ((), used))
     assert tired["cache_hints"] < fresh["cache_hints"]
+
+
+def test_the_weights_name_rewrites_of_the_catalogue():
+    named = set(WEIGHTS) | {name for favoured in BY_BOTTLENECK.values() for name in favoured}
+    assert named <= set(catalogue())
 
 
 def test_a_catalogue_can_be_limited():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from evaluator.static_checks import check
 from policy.rewrites import RewriteContext, catalogue
 from tests.policy.rewrites import kernels
 from tests.policy.rewrites.harness import assert_same_meaning
@@ -27,7 +28,7 @@ def chain(source, context, rng, length=LENGTH):
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))
-def test_random_chains_of_rewrites_keep_the_meaning(interpreter, name):
+def test_random_chains_of_rewrites_keep_the_meaning_and_pass_the_static_checks(interpreter, name):
     source, setups = SOURCES[name]
     task = name.removesuffix(" seed")
     context = kernels.CONTEXTS.get(task, RewriteContext()) if name.endswith("seed") else RewriteContext()
@@ -37,4 +38,6 @@ def test_random_chains_of_rewrites_keep_the_meaning(interpreter, name):
         rewritten, steps = chain(source, context, rng, length=1 + number % LENGTH)
         assert steps
         some = [setups[number % len(setups)], setups[-1]]
+        if name.endswith("seed"):
+            assert check(rewritten, kernels.TASKS[task]).status is None, rewritten
         assert_same_meaning(interpreter, source, rewritten, some, exact=False, rtol=rtol, atol=atol)
