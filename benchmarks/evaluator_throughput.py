@@ -32,8 +32,8 @@ RESULT = Path(__file__).parent / "results" / "evaluator_throughput.json"
 
 def candidates(seed: str) -> Iterator[KernelSource]:
     """Distinct programs made from the seed, in a fixed order."""
-    for block, warps, exp2, reciprocal in itertools.product(
-        (64, 128, 512, 1024, 2048, 4096), (1, 2, 4, 8), (False, True), (False, True)
+    for exp2, reciprocal, warps, block in itertools.product(
+        (False, True), (False, True), (1, 2, 4, 8), (64, 128, 512, 1024, 2048, 4096)
     ):
         text = seed.replace("BLOCK_SIZE = 256", f"BLOCK_SIZE = {block}")
         text = text.replace("num_warps=4", f"num_warps={warps}")

@@ -55,7 +55,7 @@ def assemble_ptx(ptx: str, arch: int) -> Assembled:
         code, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         code.write_text(ptx)
         log = _run([programs["ptxas"], "-v", f"--gpu-name={gpu_name(ptx, arch)}", str(code), "-o", str(cubin)], folder)
-        text = _run([programs["nvdisasm"], "-c", str(cubin)], folder)
+        text = _run([programs["nvdisasm"], "-ndf", "-c", str(cubin)], folder)
     return Assembled(**_resources(log), sass_sha=sass.sass_sha(text), sass_mix=sass.mix(text))
 
 

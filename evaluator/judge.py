@@ -27,7 +27,7 @@ from evaluator.types import EvalStatus, Task, Workload
 if TYPE_CHECKING:
     import torch
 
-# Each check shape is run on its own distribution and on one of these; together the shapes cover all of them.
+# Each check shape is run on its own distribution, and three of them on one of these as well.
 _VARIANTS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("inputs x10", lambda tensor: tensor * 10),
     ("inputs + 1", lambda tensor: tensor + 1),
@@ -112,12 +112,14 @@ class Judge:
         )
 
     def _make_cases(self) -> Iterator[Case]:
-        for index, shape in enumerate(self.task.check_shapes):
+        shapes = self.task.check_shapes
+        # The first shape is often a single element, which shows little: the variants begin at the second.
+        varied = {name: ((index + 1) % len(shapes), change) for index, (name, change) in enumerate(_VARIANTS)}
+        for index, shape in enumerate(shapes):
             plain = self._case(shape, "", lambda tensor: tensor, required=True)
-            yield replace(plain, repeat=index == min(1, len(self.task.check_shapes) - 1))
-            spread = _VARIANTS if len(self.task.check_shapes) < len(_VARIANTS) else (_VARIANTS[index % 3],)
-            for name, change in spread:
-                case = self._case(shape, f", {name}", change, required=False)
+            yield replace(plain, repeat=index == min(1, len(shapes) - 1))
+            for name, (place, change) in varied.items():
+                case = self._case(shape, f", {name}", change, required=False) if place == index else None
                 if case is not None:
                     yield case
 

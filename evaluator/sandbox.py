@@ -49,6 +49,8 @@ def environment(home: Path, extra: dict[str, str] | None = None) -> dict[str, st
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": os.pathsep.join(_python_path()),
+        # The paths and lines of temporary files would make equal code differ.
+        "TRITON_DISABLE_LINE_INFO": "1",
     }
     return {"TRITON_DEFAULT_FP_FUSION": "1", **kept, **one_thread, **python, **private_folders(home), **(extra or {})}
 
