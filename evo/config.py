@@ -112,9 +112,9 @@ class RewardConfig(Section):
     """How a judged child is rewarded in trajectories and exports."""
 
     type: Literal["shaped", "profile", "weighted", "simple"] = "shaped"
+    """`shaped` also grades failures; `profile` counts speedup and coverage; `weighted` adds code quality."""
     scale: PositiveFloat = 1.0
     """Factor on the `profile` reward: 1 is the published formula, 0.5 the released code's."""
-    """`shaped` also grades failures; `profile` counts speedup and coverage; `weighted` adds code quality."""
 
 
 class LocalBackendConfig(Section):

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from evaluator.errors import EnvironmentUnusableError, KernevoError
+from evaluator.errors import KernevoError
 from evaluator.source_hash import ast_hash
 from evaluator.types import Evaluation, Frozen
 from policy.quality import quality_of
@@ -142,47 +141,20 @@ def group_of(child: JudgedChild) -> str:
     return f"{parent}-{hashlib.sha256(payload.encode()).hexdigest()[:8]}"
 
 
-def append(path: Path, turns: Sequence[Turn]) -> int:
-    """Add the turns whose candidates the file does not hold yet; returns how many. A torn last line is cut off.
-
-    One writer at a time. Raises KernevoError for a damaged file, EnvironmentUnusableError when it cannot be written.
-    """
-    held, length = _scan(path) if path.exists() else ([], 0)
-    known = {(turn.run, turn.candidate_id) for turn in held}
-    fresh = [turn for turn in turns if (turn.run, turn.candidate_id) not in known]
-    try:
-        with path.open("ab") as stream:
-            stream.truncate(length)
-            stream.write(b"".join(encode(turn) for turn in fresh))
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise EnvironmentUnusableError(
-            f"{path}: cannot be written: {error.strerror or error}", "free space on that disk, then write it again"
-        ) from error
-    return len(fresh)
-
-
 def read(path: Path) -> list[Turn]:
     """All turns of a file. A torn last line is dropped with TornTurnWarning; other damage raises KernevoError."""
-    return _scan(path)[0]
+    turns: list[Turn] = []
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.endswith(b"\n"):
+            warnings.warn(f"{path}:{number}: the last line is torn; it is dropped", TornTurnWarning, stacklevel=2)
+            break
+        turns.append(_decode(path, number, line))
+    return turns
 
 
 def encode(turn: Turn) -> bytes:
     """One line with its newline. ASCII, so that any text survives, unpaired surrogates too."""
     return json.dumps(turn.model_dump(mode="json")).encode() + b"\n"
-
-
-def _scan(path: Path) -> tuple[list[Turn], int]:
-    turns: list[Turn] = []
-    length = 0
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.endswith(b"\n"):
-            warnings.warn(f"{path}:{number}: the last line is torn; it is dropped", TornTurnWarning, stacklevel=3)
-            break
-        turns.append(_decode(path, number, line))
-        length += len(line)
-    return turns, length
 
 
 def _lines(path: Path) -> Iterator[bytes]:

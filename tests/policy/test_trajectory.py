@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-import warnings
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,63 +88,36 @@ def path(tmp_path):
     return tmp_path / "trajectories.jsonl"
 
 
+def write(path, turns):
+    path.write_bytes(b"".join(trajectory.encode(one) for one in turns))
+
+
 def test_what_is_written_is_read_back(path):
     turns = [turn(1), turn(2, answer="é 🚀 \x1b[31m \ud800 \u2028 \\"), turn(3, source="x" * 1_000_000)]
-    trajectory.append(path, turns)
+    write(path, turns)
     assert trajectory.read(path) == turns
 
 
 @given(st.text(st.characters(), max_size=50), st.floats(allow_infinity=False, allow_nan=False) | st.none())
 def test_any_text_and_any_number_survive(tmp_path_factory, text, speedup):
     path = tmp_path_factory.mktemp("turns") / "trajectories.jsonl"
-    trajectory.append(path, [turn(1, answer=text, source=text, speedup=speedup)])
+    write(path, [turn(1, answer=text, source=text, speedup=speedup)])
     [found] = trajectory.read(path)
     assert (found.answer, found.source, found.speedup) == (text, text, speedup)
 
 
-def test_appending_twice_adds_only_what_is_new(path):
-    assert trajectory.append(path, [turn(1), turn(2)]) == 2
-    assert trajectory.append(path, [turn(1), turn(2), turn(3)]) == 1
-    assert [found.candidate_id for found in trajectory.read(path)] == ["c000001", "c000002", "c000003"]
-
-
 @pytest.mark.parametrize("cut", [1, 2, 40, 300])
-def test_a_torn_last_line_is_dropped_and_written_again(path, cut):
-    trajectory.append(path, [turn(1), turn(2)])
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut])
+def test_a_torn_last_line_is_dropped_with_a_warning(path, cut):
+    write(path, [turn(1), turn(2)])
+    path.write_bytes(path.read_bytes()[:-cut])
     with pytest.warns(TornTurnWarning, match=r"trajectories.jsonl:2"):
         assert trajectory.read(path) == [turn(1)]
-    with pytest.warns(TornTurnWarning):
-        trajectory.append(path, [turn(1), turn(2)])
-    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize("damage", [b"{}\n", b"not json\n", b"\xff\xfe\n", b"[1]\n"])
 def test_any_other_damage_is_an_error_that_names_the_line(path, damage):
-    trajectory.append(path, [turn(1)])
+    write(path, [turn(1)])
     path.write_bytes(path.read_bytes() + damage + trajectory.encode(turn(2)))
     with pytest.raises(KernevoError, match=r"trajectories.jsonl:2: damaged") as caught:
         trajectory.read(path)
     assert "delete the file" in str(caught.value)
-
-
-def test_a_full_disk_is_an_environment_error_and_keeps_what_was_there(path):
-    trajectory.append(path, [turn(1)])
-    code = (
-        "import resource, signal, sys\n"
-        "from pathlib import Path\n"
-        "from policy import trajectory\n"
-        "from tests.policy.turns import turn\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
-        "try:\n"
-        "    trajectory.append(Path(sys.argv[1]), [turn(number) for number in range(1, 20)])\n"
-        "except Exception as error:\n"
-        "    print(type(error).__name__)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "EnvironmentUnusableError", done.stderr
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TornTurnWarning)
-        assert trajectory.read(path)[0] == turn(1)

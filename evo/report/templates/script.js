@@ -36,13 +36,13 @@
     for (const plot of plots) {
       const { data, layout } = specs[plot.dataset.figure];
       const themed = {
-        margin: { l: 60, r: 16, t: 12, b: 48 },
+        margin: { l: 60, r: 16, t: 28, b: 48 },
         paper_bgcolor: "rgba(0,0,0,0)",
         plot_bgcolor: "rgba(0,0,0,0)",
         font: { color: color("--ink"), family: "system-ui, sans-serif" },
         colorway: ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"].map(color),
         modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--soft"), activecolor: color("--accent") },
-        legend: { orientation: "h", y: 1.12 },
+        legend: { orientation: "h", y: -0.22, yanchor: "top" },
         ...layout,
         xaxis: { ...axis, ...layout.xaxis },
         yaxis: { ...axis, ...layout.yaxis },
