@@ -12,6 +12,7 @@ from policy.rewrites.cst_tools import (
     Statement,
     code,
     emit,
+    expression,
     find,
     insert_at_start,
     parse,
@@ -99,7 +100,7 @@ def _hinted(place: _Place, tl: str) -> tuple[cst.CSTNode, cst.CSTNode]:
     pair = single_assignment(place.line)
     assert pair is not None
     inner = f"{tl}.multiple_of({code(pair[1])}, {place.block})"
-    return pair[1], cst.parse_expression(f"{tl}.max_contiguous({inner}, {place.block})")
+    return pair[1], expression(f"{tl}.max_contiguous({inner}, {place.block})")
 
 
 def _places(module: cst.Module, kernel: cst.FunctionDef) -> list[_Place]:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from policy.rewrites.accumulate_blockwise import AccumulateBlockwise
 from policy.rewrites.alignment_hints import AlignmentHints
 from policy.rewrites.base import Rewrite, RewriteContext, RewriteError
 from policy.rewrites.cache_hints import CacheHints
@@ -13,27 +14,41 @@ from policy.rewrites.dot_accumulate import DotAccumulate
 from policy.rewrites.drop_mask import DropMask
 from policy.rewrites.exp_to_exp2 import ExpToExp2
 from policy.rewrites.fuse_elementwise import FuseElementwise
+from policy.rewrites.grouped_order import GroupedOrder
 from policy.rewrites.hoist_invariants import HoistInvariants
 from policy.rewrites.input_precision import InputPrecision
 from policy.rewrites.loop_range_options import LoopRangeOptions
+from policy.rewrites.online_reduction import OnlineReduction
 from policy.rewrites.pointer_increment import PointerIncrement
+from policy.rewrites.program_loops import PersistentGrid, RowsPerProgram
 from policy.rewrites.reciprocal_multiply import ReciprocalMultiply
+from policy.rewrites.row_loop import RowLoop
+from policy.rewrites.split_reduction import SplitReduction
 from policy.rewrites.use_rsqrt import UseRsqrt
+from policy.rewrites.whole_row import WholeRow
 from policy.types import RewriteStep
 
 REWRITES: dict[str, Rewrite[Any]] = {
+    "accumulate_blockwise": AccumulateBlockwise(),
     "alignment_hints": AlignmentHints(),
     "cache_hints": CacheHints(),
     "dot_accumulate": DotAccumulate(),
     "drop_mask": DropMask(),
     "exp_to_exp2": ExpToExp2(),
     "fuse_elementwise": FuseElementwise(),
+    "grouped_order": GroupedOrder(),
     "hoist_invariants": HoistInvariants(),
     "input_precision": InputPrecision(),
     "loop_range_options": LoopRangeOptions(),
+    "online_reduction": OnlineReduction(),
+    "persistent_grid": PersistentGrid(),
     "pointer_increment": PointerIncrement(),
     "reciprocal_multiply": ReciprocalMultiply(),
+    "row_loop": RowLoop(),
+    "rows_per_program": RowsPerProgram(),
+    "split_reduction": SplitReduction(),
     "use_rsqrt": UseRsqrt(),
+    "whole_row": WholeRow(),
 }
 
 

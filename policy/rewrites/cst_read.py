@@ -34,8 +34,8 @@ def parse(source: str) -> cst.Module:
 
 
 def expression(text: str) -> cst.BaseExpression:
-    """The expression node of `text`."""
-    return cst.parse_expression(text)
+    """The expression node of `text`, in parentheses when it spans lines: they may have been around it before."""
+    return cst.parse_expression(f"({text})" if "\n" in text else text)
 
 
 def statement(text: str) -> Statement:

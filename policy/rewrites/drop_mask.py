@@ -13,6 +13,7 @@ from policy.rewrites.cst_tools import (
     code,
     dotted_name,
     emit,
+    expression,
     find,
     fresh_name,
     has_star_arguments,
@@ -125,7 +126,7 @@ def _condition(launch: Launch, kernel: cst.FunctionDef, args: DropMaskArgs, whol
     assert size is not None
     assert block is not None
     left, right = code(parenthesised(size.value)), code(parenthesised(block.value))
-    return cst.parse_expression(f"{left} >= {right}" if whole else f"{left} % {right} == 0")
+    return expression(f"{left} >= {right}" if whole else f"{left} % {right} == 0")
 
 
 def _sites(module: cst.Module, kernel: cst.FunctionDef) -> tuple[list[_Site], _Prover]:

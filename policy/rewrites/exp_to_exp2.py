@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from policy.rewrites.base import Rewrite, RewriteArgs, RewriteContext, RewriteError
-from policy.rewrites.cst_tools import emit, parenthesised, parse, replace
+from policy.rewrites.cst_tools import emit, expression, parenthesised, parse, replace
 from policy.rewrites.triton_tools import aliases, call_site, call_sites
 
 LOG2_E = "1.4426950408889634"
@@ -54,7 +54,7 @@ class ExpToExp2(Rewrite[ExpToExp2Args]):
         else:
             scaled = _scaled(value)
         call = site.call.with_changes(
-            func=cst.Attribute(cst.parse_expression(aliases(module).tl), cst.Name("exp2")),
+            func=cst.Attribute(expression(aliases(module).tl), cst.Name("exp2")),
             args=[site.call.args[0].with_changes(value=scaled)],
         )
         return emit(replace(module, {site.call: call}), source)

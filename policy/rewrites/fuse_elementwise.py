@@ -15,6 +15,7 @@ from policy.rewrites.cst_tools import (
     body_of,
     code,
     emit,
+    expression,
     find,
     fresh_name,
     names_in,
@@ -129,7 +130,7 @@ def _passed(part: Part, parameter: str) -> cst.BaseExpression:
 
 
 def _parameter(name: str, is_constant: bool, known: Aliases) -> cst.Param:
-    note = cst.Annotation(cst.parse_expression(f"{known.tl}.constexpr")) if is_constant else None
+    note = cst.Annotation(expression(f"{known.tl}.constexpr")) if is_constant else None
     return cst.Param(cst.Name(name), annotation=note)
 
 
@@ -154,7 +155,7 @@ def _first_lines(pair: Pair, value_name: str) -> list[Statement]:
         assert value is not None
         text = code(_retyped(value.value, pair.written, pair.dtype))
         rounded = text if text.endswith(f".to({pair.dtype})") else f"({text}).to({pair.dtype})"
-        lines.append(statement(f"{value_name} = {rounded}\n"))
+        lines.append(statement(f"{value_name} = {code(expression(rounded))}\n"))
     return lines
 
 
@@ -162,7 +163,7 @@ def _retyped(node: NodeT, parameter: str, dtype: str) -> NodeT:
     """`node` with the element type of the vanished pointer spelled in another way."""
     gone = f"{parameter}.dtype.element_ty"
     types = [n for n in find(node, cst.Attribute) if code(n) == gone]
-    return replace(node, {n: cst.parse_expression(dtype) for n in types}) if types else node
+    return replace(node, {n: expression(dtype) for n in types}) if types else node
 
 
 def _second_lines(pair: Pair, value_name: str, renamed: Mapping[str, str], taken: set[str]) -> list[Statement]:
@@ -205,7 +206,7 @@ def _fused_launch(pair: Pair, kernel: cst.FunctionDef, passed: Mapping[str, cst.
     parts = [f"{name}={code(value)}" if name in constants else code(value) for name, value in passed.items()]
     parts += _options(pair.first)
     return cst.ensure_type(
-        cst.parse_expression(f"{kernel.name.value}[{code(pair.second.launch.grid)}]({', '.join(parts)})"), cst.Call
+        expression(f"{kernel.name.value}[{code(pair.second.launch.grid)}]({', '.join(parts)})"), cst.Call
     )
 
 

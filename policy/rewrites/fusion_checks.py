@@ -14,6 +14,7 @@ from policy.rewrites.cst_tools import (
     body_of,
     code,
     dotted_name,
+    expression,
     find,
     has_star_arguments,
     keyword,
@@ -76,7 +77,7 @@ class Part:
             return None
         full = self.flow.expanded(node, at)
         used = [name for name in parameter_names(self.kernel) if name in names_in(full)]
-        return code(substitute(full, {name: cst.parse_expression(self.host_value(name)) for name in used}))
+        return code(substitute(full, {name: expression(self.host_value(name)) for name in used}))
 
     def accesses(self, op: str, parameter: str | None = None) -> list[cst.Call]:
         """The kernel's loads or stores, all or those through one pointer parameter."""

@@ -12,6 +12,7 @@ from policy.rewrites.cst_tools import (
     body_of,
     code,
     emit,
+    expression,
     find,
     fresh_name,
     integer,
@@ -78,8 +79,8 @@ class PointerIncrement(Rewrite[PointerIncrementArgs]):
         scope = module
         for pointer in pointers:
             name = fresh_name(scope, f"{_root(pointer.start)}_ptrs".replace("_ptr_ptrs", "_ptrs"))
-            before.append(statement(f"{name} = {code(pointer.start)}\n"))
-            after.append(statement(f"{name} += {code(pointer.step)}\n"))
+            before.append(statement(f"{name} = {code(expression(code(pointer.start)))}\n"))
+            after.append(statement(f"{name} += {code(expression(code(pointer.step)))}\n"))
             edits.update(dict.fromkeys(pointer.nodes, cst.Name(name)))
             scope = scope.with_changes(body=[*scope.body, before[-1]])
         inner = replace(loop, {node: name.deep_clone() for node, name in edits.items()})

@@ -61,3 +61,11 @@ def test_a_second_application_is_an_error():
     assert REWRITE.candidates(once, CONTEXT) == []
     with pytest.raises(RewriteError, match="linear"):
         REWRITE.apply(once, args, CONTEXT)
+
+
+def test_an_address_over_several_lines_is_kept_together(interpreter):
+    source = kernels.SOFTMAX.replace(
+        "tl.load(x_ptr + row * x_stride + cols",
+        "tl.load(\n            x_ptr\n            + row * x_stride\n            + cols",
+    )
+    assert check_rewrite(interpreter, REWRITE, source, kernels.SOFTMAX_SETUPS[:2])
