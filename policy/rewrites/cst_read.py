@@ -34,8 +34,13 @@ def parse(source: str) -> cst.Module:
 
 
 def expression(text: str) -> cst.BaseExpression:
-    """The expression node of `text`, in parentheses when it spans lines: they may have been around it before."""
-    return cst.parse_expression(f"({text})" if "\n" in text else text)
+    """The expression node of `text`; in brackets when it spans lines that its own brackets do not hold together."""
+    try:
+        return cst.parse_expression(text)
+    except cst.ParserSyntaxError:
+        if "\n" not in text:
+            raise
+    return cst.parse_expression(f"({text})")
 
 
 def statement(text: str) -> Statement:
