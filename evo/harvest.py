@@ -80,6 +80,7 @@ def harvest(run: Run, top: int, out: Path, force: bool = False) -> list[Path]:
 def _facts(run: Run, record: Record, rank: int, out: Path) -> dict[str, Any]:
     """Everything worth knowing about one elite, as JSON-able data."""
     candidate, evaluation = record.candidate, record.evaluation
+    line = run.lineage(record.id)
     name = f"{_file_stem(run.started.task)}_{rank}_{candidate.source_sha[:8]}.py"
     return {
         "file": name,
@@ -104,11 +105,15 @@ def _facts(run: Run, record: Record, rank: int, out: Path) -> dict[str, Any]:
         },
         "config": dict(candidate.config),
         "rewrites": [step.model_dump(mode="json") for step in candidate.rewrites],
-        "lineage": [ancestor.id for ancestor in run.lineage(record.id)],
-        "policy": f"{candidate.policy} {candidate.policy_version}",
+        "lineage": [ancestor.id for ancestor in line],
+        "policies": list(dict.fromkeys(_policy(ancestor) for ancestor in line if ancestor.candidate.answer)),
         "versions": versions_of(run),
         "reproduce": reproduce_command(run, out / name, evaluation.target),
     }
+
+
+def _policy(record: Record) -> str:
+    return f"{record.candidate.policy} {record.candidate.policy_version}"
 
 
 _TIMING_FIELDS = {"median_ms", "baseline_ms", "ratio_low", "ratio_high"}
@@ -151,7 +156,7 @@ def header(facts: Mapping[str, Any]) -> str:
         f"run        {facts['run']}, candidate {facts['candidate']}, seed {facts['seed']}",
         f"config     {_pairs(facts['config']) or 'nothing tunable'}",
         f"versions   {_pairs(facts['versions'], ' ') or 'unknown'}",
-        f"policy     {facts['policy']}",
+        f"policies   {', '.join(facts['policies']) or 'none'}",
         "rewrites   " + ("none" if not facts["rewrites"] else ""),
         *(f"  {number}. {_step(step)}" for number, step in enumerate(facts["rewrites"], start=1)),
         "",

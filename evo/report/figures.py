@@ -123,17 +123,19 @@ def archive(cells: list[Cell], descriptors: tuple[str, ...]) -> Figure | None:
         return None
     spread = [len({cell.words[index] for cell in cells}) for index in range(len(descriptors))]
     second, first = sorted(sorted(range(len(spread)), key=lambda index: -spread[index])[:2], reverse=True)
-    rows = sorted({cell.words[first] for cell in cells})
-    columns = sorted({cell.words[second] for cell in cells})
+    rows = sorted({cell.words[first] for cell in cells}, key=_word_order)
+    columns = sorted({cell.words[second] for cell in cells}, key=_word_order)
     best = {}
     for cell in reversed(cells):  # best last, so that it stays
         best[cell.words[first], cell.words[second]] = finite(cell.owner.speedup)
+    grid = [[best.get((row, column)) for column in columns] for row in rows]
     heat: Spec = {
         "type": "heatmap",
         "x": [label(word) for word in columns],
         "y": [label(word) for word in rows],
-        "z": [[best.get((row, column)) for column in columns] for row in rows],
-        "texttemplate": "%{z:.2f}x",
+        "z": grid,
+        "text": [["" if value is None else f"{value:.2f}x" for value in line] for line in grid],
+        "texttemplate": "%{text}",
         "hoverongaps": False,
         "xgap": 2,
         "ygap": 2,
@@ -146,6 +148,12 @@ def archive(cells: list[Cell], descriptors: tuple[str, ...]) -> Figure | None:
     table = [(" / ".join(cell.words), cell.owner.id, number(cell.owner.speedup)) for cell in cells]
     title = f"{len(cells)} cells, by {descriptors[first]} and {descriptors[second]}"
     return Figure("archive", title, [heat], layout, (" / ".join(descriptors), "owner", "speedup"), table)
+
+
+def _word_order(word: str) -> tuple[int, str]:
+    """Levels by size, all other words by name."""
+    levels = ("low", "middle", "high")
+    return (levels.index(word), "") if word in levels else (len(levels), word)
 
 
 def terms(best: Record) -> Figure | None:

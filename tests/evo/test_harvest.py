@@ -66,6 +66,7 @@ def test_the_json_beside_holds_the_same_facts(run, tmp_path):
     assert best["speedup"] == pytest.approx(run.elites(1)[0].speedup)
     assert best["timing_kind"] == "modelled"
     assert best["lineage"][0] == "c000000"
+    assert best["policies"] == ["fake 0"]
     assert best["versions"]["triton"]
 
 
@@ -149,10 +150,11 @@ def test_line_breaks_in_untrusted_names_do_not_end_the_comment(maker, tmp_path):
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
 def test_whatever_the_facts_hold_the_header_is_comments_only(text):
     facts = {
-        **dict.fromkeys(("task", "target", "baseline", "verdict", "run", "candidate", "policy", "reproduce"), text),
+        **dict.fromkeys(("task", "target", "baseline", "verdict", "run", "candidate", "reproduce"), text),
         **{"timing_kind": "modelled", "speedup": 1.0, "checks_passed": 1, "checks_total": 1, "seed": 0},
         "workloads": {text: {"median_ms": 1.0, "baseline_ms": 1.0, "speedup": 1.0}},
         "config": {text: 1},
+        "policies": [text],
         "versions": {text: text},
         "rewrites": [{"name": text, "args": {text: text}}],
     }

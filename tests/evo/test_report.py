@@ -138,6 +138,16 @@ def test_convergence_never_falls(run, tmp_path):
     assert best[-1] == pytest.approx(run.elites(1)[0].speedup)
 
 
+def test_the_archive_shows_levels_in_their_order_and_leaves_empty_cells_empty(maker, tmp_path):
+    ids = [maker.add(f"x = {n}\n", passed(f"x = {n}\n", 1.0 + n)) for n in range(3)]
+    words = ("dram/1d/whole/pointer/high/1", "l2/1d/whole/pointer/middle/1", "dram/1d/whole/pointer/low/1")
+    maker.end_generation(dict(zip(words, ids, strict=True)))
+    [heat] = page(maker.load(), tmp_path)[1].figures["archive"]["data"]
+    assert heat["x"] == ["low", "middle", "high"]
+    assert heat["y"] == ["dram", "l2"]
+    assert heat["text"] == [["3.00x", "", "1.00x"], ["", "2.00x", ""]]
+
+
 def test_hostile_kernels_prompts_and_names_are_only_shown(maker, tmp_path):
     source = f"x = 1  # {EVIL}\ny = '{'z' * 1_000_000}'\n"
     first = maker.add("x = 1\n", passed("x = 1\n"))
