@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os.path
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from evo.config import CampaignConfig
 from evo.config_keys import nearest
 from evo.config_problems import Problem
 from evo.yaml_reader import Document
+
+_LONGEST_NAME = 100
 
 
 def check(config: CampaignConfig, document: Document) -> list[Problem]:
@@ -21,20 +24,24 @@ def _name(config: CampaignConfig, document: Document) -> Iterator[Problem]:
     name = config.name
     if name is None:
         return
-    if not name.strip() or name in (".", "..") or name.startswith("-") or set(name) & set("/\\\0\n"):
+    forbidden = set(name) & set("/\\\0\n") or name in (".", "..") or name.startswith("-")
+    if forbidden or not name.strip() or len(name.encode()) > _LONGEST_NAME:
         where = document.value_position(("name",))
-        yield Problem(where, "name", f"{name!r} cannot name a folder", "use letters, digits, `_` and `-`")
+        shown = name if len(name) <= 40 else f"{name[:39]}…"
+        fix = f"use letters, digits, `_` and `-`, at most {_LONGEST_NAME} of them"
+        yield Problem(where, "name", f"{shown!r} cannot name a folder", fix)
 
 
 def _task(config: CampaignConfig, document: Document) -> Iterator[Problem]:
     from evaluator.task import list_tasks
 
     shipped = list_tasks()
-    if config.task in shipped or Path(config.task).exists():
+    if config.task in shipped or os.path.exists(config.task):
         return
     near = nearest(Path(config.task).name, shipped)
     fix = f"the nearest task is `{near}`" if near else f"shipped tasks: {', '.join(shipped)}"
-    what = f"no shipped task and no folder is named {config.task!r}"
+    shown = config.task if len(config.task) <= 80 else f"{config.task[:79]}…"
+    what = f"no shipped task and no folder is named {shown!r}"
     yield Problem(document.value_position(("task",)), "task", what, f"{fix}; `kernevo tasks list` shows all")
 
 

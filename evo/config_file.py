@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import difflib
 import json
+import os.path
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,13 @@ def find_config(spec: Path | str) -> Path:
     path = Path(spec)
     shipped = shipped_configs()
     named = path.suffix in ("", ".yaml") and str(path.parent) in (".", "configs") and path.stem in shipped
-    if named and not path.is_file():
+    if named and not os.path.isfile(path):
         return shipped[path.stem]
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageError(f"{path}: is a folder, not a config file", "give the YAML file in it")
-    if not path.exists():
+    if not os.path.exists(path):  # unlike Path.exists, False for what can be no path at all
         near = difflib.get_close_matches(path.stem, shipped, n=1, cutoff=0.5)
-        beside = [file.name for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        beside = [file.name for file in path.parent.glob("*.y*ml")] if os.path.isdir(path.parent) else []
         local = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
         meant = str(path.parent / local[0]) if local else f"configs/{near[0]}.yaml" if near else ""
         fix = f"did you mean {meant}?" if meant else f"shipped configs: {', '.join(shipped)}"
@@ -132,7 +133,7 @@ def _apply_override(document: Document, override: str) -> None:
 def _resolve_task_folder(document: Document, folder: Path) -> None:
     # A task folder is looked for where the command runs, then beside the config file that names it.
     spec = document.data.get("task")
-    if isinstance(spec, str) and spec and not Path(spec).exists() and (folder / spec).is_dir():
+    if isinstance(spec, str) and spec and not os.path.exists(spec) and os.path.isdir(folder / spec):
         document.data["task"] = str(folder / spec)
 
 

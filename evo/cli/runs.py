@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os.path
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +22,9 @@ RUNS = Path("runs")
 def find_run(spec: str) -> Path:
     """The run folder `spec` names: a path, or the name of a run under `runs/`. Raises UsageError."""
     path = Path(spec)
-    if path.is_dir():
+    if os.path.isdir(path):
         return path
-    if (RUNS / spec).is_dir():
+    if os.path.isdir(RUNS / spec):
         return RUNS / spec
     names = [run.name for run in run_folders(RUNS)]
     near = difflib.get_close_matches(path.name, names, n=1)

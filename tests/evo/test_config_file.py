@@ -89,6 +89,19 @@ def test_a_file_that_is_not_there_is_named_with_the_nearest_one(write, spec, sai
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize("key", ["task", "name"])
+def test_a_value_too_long_for_any_path_is_refused(write, key):
+    with pytest.raises(UsageError, match=f"--set {key}: "):
+        load_config(write(MINIMAL), [f"{key}={'x' * 5000}"])
+
+
+@pytest.mark.parametrize("args", [["run"], ["resume"], ["status"]])
+def test_an_argument_that_can_be_no_path_is_refused(args):
+    outcome = call(*args, "x" * 5000)
+    assert outcome.code == 2
+    assert ": no such" in outcome.err
+
+
 def test_a_file_without_end_is_refused(write):
     write(MINIMAL + "#" * (1 << 20))
     with pytest.raises(UsageError, match="larger than 1 MiB"):
