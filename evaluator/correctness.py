@@ -123,7 +123,7 @@ def _check_values(pair: _Pair, tolerance: Tolerance, epsilons: Mapping[str, floa
         return Comparison(EvalStatus.NON_FINITE, text, f"{text}\n{detail}")
     same_special = (actual == expected) | (actual.isnan() & expected.isnan())
     error = (actual - expected).abs()
-    bound = tolerance.atol * min(1.0, _rms(expected[finite])) + tolerance.rtol * expected.abs()
+    bound = tolerance.atol * min(1.0, rms(expected[finite])) + tolerance.rtol * expected.abs()
     near = error <= bound
     if pair.exact is not None and pair.exact.shape == expected.shape:
         # In 16 bits torch itself may be a tolerance away from the truth; being nearer to it is no fault.
@@ -143,7 +143,7 @@ def _check_precision(pair: _Pair, exact: torch.Tensor, epsilon: float) -> Compar
     if usable is None or not bool(usable.any()):
         return Comparison()
     truth = exact[usable]
-    scale = truth.abs() + _rms(truth)
+    scale = truth.abs() + rms(truth)
     scale[scale == 0] = 1.0
     candidate = float(((pair.got.double()[usable] - truth).abs() / scale).max())
     reference = float(((pair.want.double()[usable] - truth).abs() / scale).max())
@@ -175,7 +175,8 @@ def _first(mask: torch.Tensor) -> tuple[int, ...]:
     return tuple(int(axis[0]) for axis in mask.nonzero(as_tuple=True)) if mask.ndim else ()
 
 
-def _rms(values: torch.Tensor) -> float:
+def rms(values: torch.Tensor) -> float:
+    """Root mean square; 0 for no values."""
     return float(values.square().mean().sqrt()) if values.numel() else 0.0
 
 

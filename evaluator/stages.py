@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,8 @@ class CpuStages:
                 key = resource_key(launch)
                 if key in facts.resources:
                     continue
+                if verdict := self._narrow_dot(launch):
+                    return verdict
                 if launch.shared_bytes > self.hardware.shared_bytes_per_block:
                     return self._does_not_fit(launch.kernel, workload, f"{launch.shared_bytes} bytes of shared memory")
                 try:
@@ -144,6 +147,14 @@ class CpuStages:
                 if verdict := self._not_resident(facts.resources[key], workload):
                     return verdict
         return None
+
+    def _narrow_dot(self, launch: CompiledLaunch) -> Verdict | None:
+        """TF32 in the code of a task that does not accept it: the interpreter computes in float32 and cannot see it."""
+        accepted = any("tf32" in precision for precision in self.task.input_precisions)
+        if self.task.allow_tf32 or accepted or not re.search(r"\.tf32\b", launch.ptx):
+            return None
+        reason = f"{launch.kernel} multiplies float32 tiles in TF32"
+        return Verdict(EvalStatus.PRECISION, reason, f"{reason}\npass input_precision='ieee' to tl.dot")
 
     def _not_resident(self, resources: KernelResources, workload: str) -> Verdict | None:
         fits = occupancy(self.hardware, resources.num_warps, resources.registers, resources.shared_bytes)

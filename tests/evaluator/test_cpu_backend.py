@@ -104,6 +104,19 @@ def test_shared_memory_beyond_the_target_is_a_resource_limit(evaluator):
     assert "h200" in found.reason
 
 
+def test_tf32_in_the_code_of_a_float32_task_is_imprecise_though_the_interpreter_cannot_see_it(evaluator):
+    halves = "half = tl.load(x_ptr + rows[:, None] * n_cols + cols[None, :]).to(tl.float16)"
+    assert halves in GREEDY
+    text = GREEDY.replace(".to(tl.float16)", "").replace("num_stages=31", "num_stages=2")
+    found = one(
+        evaluator, KernelSource(text=text.replace("tl.trans(half))", "tl.trans(half), input_precision='tf32')"))
+    )
+    assert found.status in (EvalStatus.PRECISION, EvalStatus.REJECTED_STATIC), found.reason
+    assert "tf32" in found.reason.lower()
+    default = one(evaluator, KernelSource(text=text))
+    assert default.status in (EvalStatus.PRECISION, EvalStatus.REJECTED_STATIC), default.reason
+
+
 def test_what_the_interpreter_cannot_run_is_not_called_wrong_and_does_not_pass(evaluator):
     asm = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
     found = one(evaluator, changed("total += tl.sum(x, axis=0)", f"total += tl.sum({asm}, axis=0)"))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -84,6 +86,17 @@ def test_shipped_tasks_have_an_exact_reference_and_are_not_passed_by_a_constant(
     task = load_task(name)
     assert all(case.exact is not None for case in Judge(task, 0).cases())
     assert check_task(task) == ""
+
+
+def test_tolerance_grows_with_outputs_of_larger_inputs(judge):
+    plain = next(case for case in judge.cases() if case.label == "prime")
+    large = next(case for case in judge.cases() if case.label == "prime, inputs x10")
+    assert plain.growth == 1
+    assert 5 < large.growth < 20
+    expected = torch.tensor([100.0, -100.0, 0.0])
+    known = replace(large, exact=None, expected=[expected])
+    assert judge.compare(known, [expected + 5e-4]).status is None
+    assert judge.compare(replace(known, growth=1.0), [expected + 5e-4]).status is EvalStatus.WRONG_VALUE
 
 
 def test_a_task_that_a_constant_passes_is_quarantined():
