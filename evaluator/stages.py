@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from evaluator.trace import LaunchTrace
 
 REDZONE_BYTES = 4096
-MAX_PROGRAMS = 6
+MAX_PROGRAMS = 4
 # Modelled latencies below this share of the speed of light cannot be true, whatever the model's errors.
 IMPOSSIBLE_SHARE = 0.5
 DOUBTFUL_SHARE = 0.95
