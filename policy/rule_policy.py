@@ -46,10 +46,24 @@ WEIGHTS: Mapping[str, float] = {
 
 # How much more a rewrite is worth where this term dominates the parent's time.
 BY_BOTTLENECK: Mapping[str, Mapping[str, float]] = {
-    "dram": {"fuse_elementwise": 3.0, "cache_hints": 2.0, "drop_mask": 1.5, "loop_range_options": 1.5},
-    "l2": {"cache_hints": 2.0, "fuse_elementwise": 2.0, "hoist_invariants": 2.0},
-    "tensor": {"input_precision": 3.0, "dot_accumulate": 2.0, "pointer_increment": 1.5},
+    "dram": {
+        "fuse_elementwise": 3.0,
+        "online_reduction": 3.0,
+        "whole_row": 3.0,
+        "cache_hints": 2.0,
+        "drop_mask": 1.5,
+        "loop_range_options": 1.5,
+    },
+    "l2": {
+        "grouped_order": 3.0,
+        "cache_hints": 2.0,
+        "fuse_elementwise": 2.0,
+        "hoist_invariants": 2.0,
+        "whole_row": 2.0,
+    },
+    "tensor": {"input_precision": 3.0, "grouped_order": 2.0, "dot_accumulate": 2.0, "pointer_increment": 1.5},
     "issue": {
+        "accumulate_blockwise": 2.0,
         "drop_mask": 2.0,
         "exp_to_exp2": 2.0,
         "reciprocal_multiply": 2.0,
@@ -57,8 +71,16 @@ BY_BOTTLENECK: Mapping[str, Mapping[str, float]] = {
         "pointer_increment": 2.0,
         "alignment_hints": 1.5,
     },
-    "latency": {"loop_range_options": 3.0, "hoist_invariants": 2.0},
-    "launch": {"fuse_elementwise": 4.0},
+    "latency": {
+        "loop_range_options": 3.0,
+        "split_reduction": 2.0,
+        "rows_per_program": 2.0,
+        "persistent_grid": 2.0,
+        "accumulate_blockwise": 2.0,
+        "hoist_invariants": 2.0,
+        "whole_row": 1.5,
+    },
+    "launch": {"fuse_elementwise": 4.0, "rows_per_program": 2.0, "persistent_grid": 2.0},
 }
 
 
