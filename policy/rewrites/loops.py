@@ -156,6 +156,28 @@ def used_in(lines: Sequence[Statement], name: str, but: Sequence[Statement] = ()
     return any(name in names_in(line) for line in lines if line not in but)
 
 
+def carried(lines: Sequence[Statement], but: Sequence[Statement] = ()) -> frozenset[str]:
+    """Names that a loop body reads before it binds them, and so carries from iteration to iteration."""
+    bound = frozenset().union(*(assigned_names(line) for line in lines if line not in but))
+    found: set[str] = set()
+    seen: set[str] = set()
+    for line in lines:
+        if line in but:
+            continue
+        pair = single_assignment(line)
+        read = names_in(line if pair is None else pair[1])
+        found |= (read & bound) - seen
+        seen |= {pair[0]} if pair is not None else set()
+    return frozenset(found)
+
+
+def check_masks(kernel: cst.FunctionDef) -> None:
+    """Raises RewriteError where a mask was dropped for one block size, which another block would not satisfy."""
+    for choice in find(kernel.body, cst.IfExp):
+        if "None" in (code(choice.body), code(choice.orelse)):
+            raise RewriteError(f"{kernel.name.value} has accesses without masks that hold for its present block only")
+
+
 def writes_memory(line: cst.CSTNode, known: Aliases) -> bool:
     """Whether a statement stores or updates memory."""
     names = [known.language_name(call.func) or "" for call in find(line, cst.Call)]

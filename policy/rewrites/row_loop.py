@@ -25,7 +25,7 @@ from policy.rewrites.cst_tools import (
     statement,
     with_body,
 )
-from policy.rewrites.loops import NEUTRAL, reduced, writes_memory
+from policy.rewrites.loops import NEUTRAL, check_masks, reduced, writes_memory
 from policy.rewrites.programs import KernelEdit, argument_text, constant_name, grids, loop, triton_name
 from policy.rewrites.triton_tools import Aliases, aliases, constexpr_names, kernel_named, kernels, launches
 
@@ -67,6 +67,7 @@ class RowLoop(Rewrite[RowLoopArgs]):
         module = parse(source)
         known = aliases(module)
         kernel = kernel_named(module, args.kernel)
+        check_masks(kernel)
         row = _whole_row(module, kernel, known)
         passes = _Passes(row, known, fresh_name(module, "start"))
         lines = passes.of(row.lines)

@@ -22,7 +22,7 @@ from policy.rewrites.cst_tools import (
     statement_of,
     statements,
 )
-from policy.rewrites.loops import RowLoop, accumulation, initial, is_neutral, row_loop, used_in
+from policy.rewrites.loops import RowLoop, accumulation, carried, initial, is_neutral, row_loop, used_in
 from policy.rewrites.programs import (
     KernelEdit,
     Parameter,
@@ -120,6 +120,8 @@ def _shape(module: cst.Module, kernel: cst.FunctionDef) -> _Shape:
     sums = [found for line in loops[0].body if (found := accumulation(line, known)) is not None]
     if len(sums) != 1 or used_in(loops[0].body, sums[0].name, but=[sums[0].line]):
         raise RewriteError("the loop does not keep exactly one reduction")
+    if carried(loops[0].body, but=[sums[0].line]):
+        raise RewriteError("the loop carries more than its reduction from one block to the next")
     start = initial(lines, loops[0].node, sums[0].name)
     if start is None or not is_neutral(start[1], sums[0].kind):
         raise RewriteError("the reduction does not start from a neutral value")

@@ -23,6 +23,7 @@ from policy.rewrites.loops import (
     Accumulation,
     Block,
     accumulation,
+    check_masks,
     initial,
     is_neutral,
     loop_block,
@@ -70,6 +71,7 @@ class WholeRow(Rewrite[WholeRowArgs]):
         if not launches(module, args.kernel):
             raise RewriteError(f"{args.kernel} is never launched")
         known = aliases(module)
+        check_masks(kernel)
         block = loop_block(kernel, known)
         if len({found.over for found in block.loops}) != 1:
             raise RewriteError("the loops run over different blocks")
