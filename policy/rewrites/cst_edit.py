@@ -5,7 +5,7 @@ Look a node up in a module from `parse`, build its replacement, and hand both to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import libcst as cst
@@ -28,11 +28,6 @@ def emit(module: cst.Module, original: str) -> str:
     if text == original:
         raise RewriteError("the rewrite leaves the source as it is")
     return text
-
-
-def rename(node: NodeT, old: str, new: str) -> NodeT:
-    """`node` with every plain name `old` replaced (attributes and keyword names stay)."""
-    return substitute(node, {old: cst.Name(new)})
 
 
 def substitute(node: NodeT, values: Mapping[str, cst.BaseExpression]) -> NodeT:
@@ -101,21 +96,6 @@ class _Replace(cst.CSTTransformer):
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
     ) -> Replacement:
         return self.edits.get(id(original_node), updated_node)
-
-
-def edit(root: NodeT, change: Callable[[cst.CSTNode, cst.CSTNode], Replacement]) -> NodeT:
-    """`root` rebuilt bottom-up with `change(original, updated)` for every node."""
-    return _visited(root, _Edit(change))
-
-
-class _Edit(cst.CSTTransformer):
-    def __init__(self, change: Callable[[cst.CSTNode, cst.CSTNode], Replacement]) -> None:
-        self.change = change
-
-    def on_leave(  # type: ignore[override]
-        self, original_node: cst.CSTNode, updated_node: cst.CSTNode
-    ) -> Replacement:
-        return self.change(original_node, updated_node)
 
 
 def _visited(node: NodeT, transformer: cst.CSTTransformer) -> NodeT:
@@ -248,13 +228,3 @@ def with_body(node: BlockT, body: Sequence[Statement]) -> BlockT:
     """The compound statement with another block of statements."""
     assert isinstance(node.body, cst.IndentedBlock)
     return node.with_changes(body=node.body.with_changes(body=list(body)))
-
-
-def insert_before(root: NodeT, target: Statement, new: Sequence[Statement]) -> NodeT:
-    """`root` with statements inserted just before `target`; the leading comments stay with the target."""
-    return replace(root, {target: cst.FlattenSentinel([*new, target])})
-
-
-def insert_after(root: NodeT, target: Statement, new: Sequence[Statement]) -> NodeT:
-    """`root` with statements inserted just after `target`."""
-    return replace(root, {target: cst.FlattenSentinel([target, *new])})
