@@ -10,12 +10,13 @@ import re
 import resource
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 from evaluator import sass
 from evaluator.compile import CompiledLaunch
-from evaluator.errors import EnvironmentUnusableError
+from evaluator.errors import EnvironmentUnusableError, HarnessError
 from evaluator.hardware import Hardware
 from evaluator.types import Frozen, KernelResources
 
@@ -98,28 +99,31 @@ def tools(arch: int) -> dict[str, str]:
     return {name: str(path) for name, path in found.items()}
 
 
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 def _run(command: list[str], folder: str) -> str:
     name = Path(command[0]).name
+    # A session of its own: Ctrl-C in the terminal must not kill it and blame the kernel.
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={"PATH": ""},
+        start_new_session=True,
+    )
+    with suppress(ProcessLookupError):  # it may be done already
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            preexec_fn=_limit,
-            check=False,
-            env={"PATH": ""},
-        )
+        raw, _ = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
         raise AssembleError(f"{name} took longer than {TIMEOUT_S:.0f} s") from None
-    output = (done.stdout + done.stderr).decode(errors="replace")
-    if done.returncode != 0:
-        raise AssembleError(_useful(output, folder) or f"{name} ended with {done.returncode}")
+    output = raw.decode(errors="replace")
+    if process.returncode < 0:
+        raise HarnessError(f"{name} was killed by signal {-process.returncode}")
+    if process.returncode != 0:
+        raise AssembleError(_useful(output, folder) or f"{name} ended with {process.returncode}")
     return output
 
 

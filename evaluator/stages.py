@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from evaluator import static_checks
 from evaluator.cascade import Facts, Stage, Verdict
 from evaluator.judge import Case, Judge, mutated, unstable
 from evaluator.occupancy import occupancy
 from evaluator.sandbox import Limits
-from evaluator.types import EvalStatus, KernelResources, LaunchProfile, Profile, Timing, Workload
+from evaluator.types import EvalStatus, KernelResources, LaunchProfile, Profile, Task, Timing, Workload
 from evaluator.worker_host import JobOutcome, WorkerHost
 
 if TYPE_CHECKING:
@@ -43,14 +44,7 @@ class CpuStages:
     def stages(self, baseline: Mapping[str, float]) -> list[tuple[str, Stage]]:
         """The cascade in order; `baseline` are the seed's latencies in ms by workload (empty: none)."""
         model: Stage = lambda facts: self.model(facts, baseline)  # noqa: E731
-        return [("static", self.static), ("compile", self.compile), ("smoke", self.smoke), ("model", model)]
-
-    def static(self, facts: Facts) -> Verdict | None:
-        """Syntax, imports, names and entry point, without running anything."""
-        from evaluator import static_checks
-
-        found = static_checks.check(facts.source.text, self.task)
-        return Verdict(found.status, found.reason, found.explain) if found.status else None
+        return [("static", static_stage(self.task)), ("compile", self.compile), ("smoke", self.smoke), ("model", model)]
 
     def compile(self, facts: Facts) -> Verdict | None:
         """Every launch of every benchmark workload compiled and assembled for the target."""
@@ -230,6 +224,16 @@ class CpuStages:
         results = outcome.answer["result"]
         names = [workload.name for workload in self.task.workloads]
         return {name: [parse(launch) for launch in launches] for name, launches in zip(names, results, strict=True)}
+
+
+def static_stage(task: Task) -> Stage:
+    """The stage that reads syntax, imports, names and entry point, without running anything."""
+
+    def static(facts: Facts) -> Verdict | None:
+        found = static_checks.check(facts.source.text, task)
+        return Verdict(found.status, found.reason, found.explain) if found.status else None
+
+    return static
 
 
 def resource_key(launch: CompiledLaunch) -> str:

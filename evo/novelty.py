@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from evaluator.source_hash import ast_hash, structure_hash
-
 from evaluator.types import Frozen
 from evo.candidate import Candidate
 

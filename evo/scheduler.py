@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from evaluator.autotune import split_autotune
 from evaluator.source_hash import ast_hash, structure_hash
 from evaluator.tunables import extract
-
 from evaluator.types import Evaluation, KernelSource, Task
 from evo.archive import Archive
 from evo.candidate import Candidate, Record

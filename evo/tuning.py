@@ -13,17 +13,23 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import optuna
-from evaluator.tunables import TunableSpace, extract
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import BaseSampler, BruteForceSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from evaluator.tunables import TunableSpace, extract
 from evo.candidate import Record
 from evo.config import TuningConfig
 
 ATTEMPTS = 24
 """Questions to a sampler before an unseen config is picked from the space instead."""
+
+LARGEST_ENUMERATED = 100_000
+"""Spaces beyond this are enumerated in part only, when a sampler finds nothing new in them."""
 
 EXPLORATION = 0.15
 """Weight of the upper-confidence term that decides which structure is tuned next, in units of log speedup."""
@@ -136,6 +142,7 @@ class Tuner:
                 continue
             known.add(structure.key(config))
             yield config
+        yield from _unseen(structure, known, seed)
 
     def _study(self, structure: Structure, seed: int) -> optuna.Study:
         study = optuna.create_study(direction="maximize", sampler=_sampler(self._config.sampler, seed))
@@ -145,8 +152,7 @@ class Tuner:
     def export(self, path: Path) -> None:
         """Write every study to an Optuna journal file, readable by optuna-dashboard. Derived data: rebuilt whole."""
         path.unlink(missing_ok=True)
-        backend = optuna.storages.journal.JournalFileBackend(str(path))
-        storage = optuna.storages.JournalStorage(backend)
+        storage = JournalStorage(JournalFileBackend(str(path)))
         for key, structure in self.structures.items():
             if structure.space.tunables:
                 study = optuna.create_study(study_name=key[:12], storage=storage, direction="maximize")
@@ -159,6 +165,19 @@ def fit(space: TunableSpace, wish: Mapping[str, int]) -> dict[str, int]:
         tunable.name: wish[tunable.name] if wish.get(tunable.name) in tunable.choices else tunable.default
         for tunable in space.tunables
     }
+
+
+def _unseen(structure: Structure, known: set[tuple[int, ...]], seed: int) -> Iterator[dict[str, int]]:
+    """Unseen configs in a random order, for a sampler that keeps coming back to what is known."""
+    tunables = structure.space.tunables
+    rng = np.random.default_rng(seed)
+    sizes = [len(tunable.choices) for tunable in tunables]
+    for index in rng.permutation(min(structure.size, LARGEST_ENUMERATED)):
+        place = np.unravel_index(int(index), sizes) if sizes else ()
+        config = {tunable.name: tunable.choices[int(at)] for tunable, at in zip(tunables, place, strict=True)}
+        if structure.key(config) not in known:
+            known.add(structure.key(config))
+            yield config
 
 
 def _distributions(space: TunableSpace) -> dict[str, BaseDistribution]:

@@ -9,19 +9,20 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from evaluator import hardware
 from evaluator.cache import VerdictCache, default_folder
-from evaluator.cascade import Facts, walk
+from evaluator.cascade import Facts, Stage, walk
 from evaluator.errors import TaskError
 from evaluator.judge import Judge, check_task
 from evaluator.sandbox import Limits
-from evaluator.stages import CpuStages
+from evaluator.stages import CpuStages, static_stage
 from evaluator.types import EvalStatus, Evaluation, EvaluationJob, KernelSource, Task
 from evaluator.version import __version__
 from evaluator.worker_host import WorkerHost
@@ -30,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 # Raised whenever a verdict or a modelled latency can change for the same source, so that old ones are not reused.
 REVISION = 1
+
+_POLL_S = 0.2
+"""Longest wait before the consumer gets what is ready, in seconds."""
 
 
 class CpuEvaluator:
@@ -65,24 +69,42 @@ class CpuEvaluator:
     def evaluate(self, jobs: Iterable[EvaluationJob]) -> Iterator[tuple[EvaluationJob, Evaluation]]:
         """Judge `jobs`, `workers` at once, yielding in submission order.
 
-        Raises `TaskError` before any verdict when the task itself is at fault: its reference fails, a constant
-        output passes it, or its seed does not.
+        Raises `TaskError` before any candidate is run when the task itself is at fault: its reference fails, a
+        constant output passes it, or its seed does not.
         """
-        waiting = list(jobs)
-        known = {job.source.sha: self._cached(job.source) for job in waiting}
-        if None in known.values():
-            self._prepare()
         pool = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="kernevo-judge")
         running: dict[str, Future[Evaluation]] = {}
+        waiting: deque[tuple[EvaluationJob, Evaluation | Future[Evaluation]]] = deque()
         try:
-            for job in waiting:
-                if known[job.source.sha] is None and job.source.sha not in running:
-                    running[job.source.sha] = pool.submit(self._judge, job.source)
-            for job in waiting:
-                yield job, known[job.source.sha] or running[job.source.sha].result()
+            for job in jobs:
+                waiting.append((job, self._admit(job.source, pool, running)))
+                # Jobs are taken only as workers become free, so that a caller who stops giving them (Ctrl-C) waits for
+                # those in flight and no longer.
+                while sum(not future.done() for future in running.values()) >= self._workers:
+                    yield from _ready(waiting)
+                    wait(running.values(), return_when=FIRST_COMPLETED, timeout=_POLL_S)
+                yield from _ready(waiting)
+            for job, found in waiting:
+                yield job, found if isinstance(found, Evaluation) else found.result()
         finally:
-            # Reached early by Ctrl-C or a consumer that stops: what has not begun never will.
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _admit(
+        self, source: KernelSource, pool: ThreadPoolExecutor, running: dict[str, Future[Evaluation]]
+    ) -> Evaluation | Future[Evaluation]:
+        """What is known of a source already, or the future of its verdict."""
+        known = self._cached(source) or self._refused(source)
+        if known is not None:
+            return known
+        self._prepare()
+        if source.sha not in running:
+            running[source.sha] = pool.submit(self._judge, source)
+        return running[source.sha]
+
+    def _refused(self, source: KernelSource) -> Evaluation | None:
+        """The verdict of the static stage alone where it objects: no worker is needed to say so."""
+        static = static_stage(self._task)
+        return self._walked(source, [("static", static)]) if static(Facts(source)) else None
 
     def close(self) -> None:
         """Stop workers and remove temporary files; safe to call twice."""
@@ -177,9 +199,12 @@ class CpuEvaluator:
         return evaluation
 
     def _walk(self, stages: CpuStages, source: KernelSource, baseline: Mapping[str, float]) -> Evaluation:
+        return self._walked(source, stages.stages(baseline))
+
+    def _walked(self, source: KernelSource, stages: Sequence[tuple[str, Stage]]) -> Evaluation:
         started = time.perf_counter()
         facts = Facts(source)
-        verdict, records = walk(stages.stages(baseline), facts)
+        verdict, records = walk(stages, facts)
         if verdict.status is EvalStatus.HARNESS_ERROR:
             logger.error("%s: %s", self._task.name, verdict.reason)
         passed = verdict.status.passed
@@ -200,6 +225,20 @@ class CpuEvaluator:
             target=self._hardware.name,
             seconds=time.perf_counter() - started,
         )
+
+
+def _ready(
+    waiting: deque[tuple[EvaluationJob, Evaluation | Future[Evaluation]]],
+) -> Iterator[tuple[EvaluationJob, Evaluation]]:
+    """Take what is known from the front of the queue, in order."""
+    while waiting:
+        job, found = waiting[0]
+        if isinstance(found, Future):
+            if not found.done():
+                return
+            found = found.result()
+        waiting.popleft()
+        yield job, found
 
 
 def versions() -> dict[str, str]:

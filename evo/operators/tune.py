@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from evaluator.tunables import apply
-
 from evaluator.types import KernelSource
 from evo.operators.base import Draft, SearchView
 

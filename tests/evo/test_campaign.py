@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from itertools import pairwise
 
 import pytest
 
@@ -93,9 +94,7 @@ def test_the_population_is_never_larger_than_configured_and_holds_one_of_each_st
 def test_lineage_leads_from_the_seed_to_the_child(run):
     line = run.lineage(run.elites(1)[0].id)
     assert line[0].candidate.operator == "seed"
-    assert all(
-        later.candidate.parent_ids[0] == earlier.id for earlier, later in zip(line, line[1:], strict=False)
-    )
+    assert all(later.candidate.parent_ids[0] == earlier.id for earlier, later in pairwise(line))
 
 
 def test_rewrite_history_grows_along_the_lineage(run):

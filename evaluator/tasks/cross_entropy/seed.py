@@ -33,7 +33,5 @@ class ModelNew(torch.nn.Module):
         n_rows, n_cols = logits.shape
         loss = torch.empty((n_rows,), dtype=torch.float32, device=logits.device)
         grid = (n_rows,)
-        cross_entropy_kernel[grid](
-            logits, targets, loss, n_cols, logits.stride(0), BLOCK_SIZE=BLOCK_SIZE, num_warps=4
-        )
+        cross_entropy_kernel[grid](logits, targets, loss, n_cols, logits.stride(0), BLOCK_SIZE=BLOCK_SIZE, num_warps=4)
         return loss

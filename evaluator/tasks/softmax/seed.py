@@ -35,7 +35,5 @@ class ModelNew(torch.nn.Module):
         n_rows, n_cols = x.shape
         out = torch.empty_like(x)
         grid = (n_rows,)
-        softmax_kernel[grid](
-            x, out, n_cols, x.stride(0), out.stride(0), BLOCK_SIZE=BLOCK_SIZE, num_warps=4
-        )
+        softmax_kernel[grid](x, out, n_cols, x.stride(0), out.stride(0), BLOCK_SIZE=BLOCK_SIZE, num_warps=4)
         return out
