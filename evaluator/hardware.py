@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evaluator.errors import UsageError
+from evaluator.nearest import nearest
 from evaluator.types import Frozen
-from evaluator.yaml_strict import nearest
 
 
 class Hardware(Frozen):

@@ -15,9 +15,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from evaluator.errors import TaskError
+from evaluator.errors import TaskError, UsageError
+from evaluator.nearest import nearest
 from evaluator.types import Scalar, Task, Tolerance, Workload
-from evaluator.yaml_strict import load_mapping, nearest
+from evaluator.yaml_reader import Document, parse
 
 SHIPPED = Path(__file__).parent / "tasks"
 
@@ -54,14 +55,18 @@ def load_task(spec: str) -> Task:
 def read_folder(folder: Path) -> Task:
     """The task of one folder. Raises TaskError with file:line:column."""
     yaml_path = folder / "task.yaml"
-    raw, positions = load_mapping(yaml_path, _read(yaml_path))
+    document = _document(yaml_path)
+    raw: dict[str, Any] = document.data
     reference = _read(folder / "reference.py")
     parameters = shape_parameters(reference, str(folder / "reference.py"))
     seed = folder / "seed.py"
     fields = dict(raw)
     for key in ("workloads", "check_shapes"):
+        entries = raw.get(key) or ()
+        if not isinstance(entries, list | tuple):
+            raise TaskError(f"{document.value_position((key,))}: {key} is a list", "- {name: small, params: {M: 4}}")
         fields[key] = tuple(
-            _workload(entry, parameters, positions.get(key, str(yaml_path))) for entry in raw.get(key) or ()
+            _workload(entry, parameters, document.value_position((key, index))) for index, entry in enumerate(entries)
         )
     if "tolerance" not in raw:
         bound = TOLERANCES.get(str(raw.get("dtype")), 0.0)
@@ -74,24 +79,33 @@ def read_folder(folder: Path) -> Task:
         seed_source=_read(seed) if seed.is_file() else None,
         origin=str(folder),
     )
-    return _validated(fields, positions, yaml_path)
+    return _validated(fields, document)
+
+
+def _document(path: Path) -> Document:
+    try:
+        document = parse(_read(path), str(path))
+    except UsageError as error:
+        raise TaskError(error.message, error.hint) from None
+    if not isinstance(document.data, dict):
+        raise TaskError(f"{path}:1:1: a task file is a mapping of keys to values", "start with `description: …`")
+    return document
 
 
 _FROM_FILES = {"reference_source", "seed_source", "origin"}
 
 
-def _validated(fields: Mapping[str, Any], positions: Mapping[str, str], path: Path) -> Task:
+def _validated(fields: Mapping[str, Any], document: Document) -> Task:
     known = set(Task.model_fields) - _FROM_FILES
-    for key in positions:
+    for key in document.data:
         if key not in known:
-            raise TaskError(f"{positions[key]}: unknown key {key}", nearest(key, known))
+            raise TaskError(f"{document.key_position((key,))}: unknown key {key}", nearest(key, known))
     try:
         return Task.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else ""
-        where = positions.get(key, f"{path}:1:1")
         name = ".".join(str(part) for part in first["loc"])
+        where = document.value_position(first["loc"])
         raise TaskError(f"{where}: {name}: {first['msg']}", "docs/tasks.md describes every key") from None
 
 

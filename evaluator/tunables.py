@@ -19,8 +19,8 @@ from typing import Literal
 
 from evaluator.errors import UsageError
 from evaluator.launches import LAUNCH_OPTIONS, Launch, find_kernels, find_launches
+from evaluator.nearest import nearest
 from evaluator.types import Frozen
-from evaluator.yaml_strict import nearest
 
 TunableKind = Literal["block", "count", "programs", "num_warps", "num_stages", "num_ctas", "maxnreg"]
 

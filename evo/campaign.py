@@ -23,14 +23,14 @@ from typing import Self
 from evaluator.errors import KernevoError, TaskError, UsageError
 from evaluator.protocol import Evaluator
 from evaluator.task import load_task
-from evaluator.types import Evaluation, EvaluationJob, Task
+from evaluator.types import EvaluationJob, Task
 from evaluator.version import __version__
 from evo import build, environment, events, finish
 from evo.budget import Progress, reason_to_stop
 from evo.candidate import Record
 from evo.config import CampaignConfig
 from evo.interrupt import Interrupt
-from evo.journal import Event, Journal, read
+from evo.journal import Event, Journal, ModelT, parsed, read
 from evo.monitors import Monitors, Step
 from evo.run import Run, read_config
 from evo.run_dir import RunDir
@@ -173,8 +173,8 @@ class Campaign:
 
     def _judge(self, evaluator: Evaluator) -> Iterator[Record]:
         for job, evaluation in evaluator.evaluate(self._jobs()):
-            data = {"candidate": job.job_id, "evaluation": evaluation.model_dump(mode="json")}
-            self._journal.append(events.EVALUATED, data)
+            data = events.Evaluated(candidate=job.job_id, evaluation=evaluation)
+            self._journal.append(events.EVALUATED, data.model_dump(mode="json"))
             yield self._scheduler.tell(job.job_id, evaluation)
 
     def _jobs(self) -> Iterator[EvaluationJob]:
@@ -253,12 +253,13 @@ class Campaign:
     def _replay(self, event: Event) -> None:
         scheduler = self._scheduler
         if event.kind == events.BATCH:
-            scheduler.begin(events.Batch.model_validate(event.data))
+            scheduler.begin(self._parsed(events.Batch, event))
         elif event.kind == events.EVALUATED:
-            scheduler.tell(event.data["candidate"], Evaluation.model_validate(event.data["evaluation"]))
+            judged = self._parsed(events.Evaluated, event)
+            scheduler.tell(judged.candidate, judged.evaluation)
         elif event.kind == events.GENERATION:
             before = scheduler.best_before_batch
-            recorded = events.GenerationEnd.model_validate(event.data)
+            recorded = self._parsed(events.GenerationEnd, event)
             again = scheduler.end_generation(recorded.seconds)
             if again != recorded:
                 raise KernevoError(
@@ -269,6 +270,9 @@ class Campaign:
             if again.best != before:
                 self._last_gain = scheduler.generation
         self._seconds_before = max(self._seconds_before, float(event.data.get("seconds", 0.0)))
+
+    def _parsed(self, model: type[ModelT], event: Event) -> ModelT:
+        return parsed(model, event.data, self.dir.journal, event.seq)
 
     def _started(self) -> events.Started:
         return events.Started(

@@ -7,10 +7,10 @@ import os.path
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from evaluator.yaml_reader import Document
 from evo.config import CampaignConfig
 from evo.config_keys import nearest
 from evo.config_problems import Problem
-from evo.yaml_reader import Document
 
 _LONGEST_NAME = 100
 

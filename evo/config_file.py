@@ -17,12 +17,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from evaluator import yaml_reader
 from evaluator.errors import UsageError
-from evo import config_checks, yaml_reader
+from evaluator.yaml_reader import Document
+from evo import config_checks
 from evo.config import CampaignConfig
 from evo.config_keys import dotted, sections
 from evo.config_problems import from_validation, usage_error
-from evo.yaml_reader import Document
 
 _MAX_BYTES = 1 << 20
 _PACKAGE = Path(__file__).parent

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from evaluator.yaml_reader import Loc
 from evo.config import CampaignConfig
-from evo.yaml_reader import Loc
 
 
 class Key(NamedTuple):

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from evaluator.errors import UsageError
+from evaluator.yaml_reader import Document, Loc
 from evo.config_keys import all_keys, dotted, keys_at, nearest, nearest_key
-from evo.yaml_reader import Document, Loc
 
 _SHOWN = 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from evaluator.types import Frozen
+from evaluator.types import Evaluation, Frozen
 from evo.candidate import Candidate
 
 STARTED = "started"
@@ -32,6 +32,13 @@ class Batch(Frozen):
 
     generation: int
     candidates: tuple[Candidate, ...]
+
+
+class Evaluated(Frozen):
+    """One verdict."""
+
+    candidate: str
+    evaluation: Evaluation
 
 
 class GenerationEnd(Frozen):

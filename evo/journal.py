@@ -15,7 +15,9 @@ import warnings
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
+
+from pydantic import ValidationError
 
 from evaluator.errors import EnvironmentUnusableError, KernevoError
 from evaluator.types import Frozen
@@ -34,6 +36,22 @@ class Event(Frozen):
 
 class JournalError(KernevoError):
     """A line of the journal is damaged."""
+
+
+ModelT = TypeVar("ModelT", bound=Frozen)
+
+
+def parsed(model: type[ModelT], data: object, path: Path, seq: int) -> ModelT:
+    """An event's data as its model. Raises JournalError when another version of Kernevo wrote it."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise JournalError(
+            f"{path}:{seq + 1}: not what this version writes: {field}: {first['msg']}",
+            "use the Kernevo version that started the run (environment.json names it)",
+        ) from None
 
 
 class TornLineWarning(UserWarning):

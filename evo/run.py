@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evaluator.errors import UsageError
-from evaluator.types import Evaluation, KernelSource, Task
+from evaluator.types import KernelSource, Task
 from evo import events, journal
 from evo.candidate import Candidate, Record
 from evo.config import CampaignConfig
@@ -62,7 +62,7 @@ class Run:
         """The journal's first line."""
         if not self._events:
             raise UsageError(f"{self.dir.journal}: empty", "start the run again under another name")
-        return events.Started.model_validate(self._events[0].data)
+        return self._parsed(events.Started, self._events[0])
 
     @property
     def name(self) -> str:
@@ -74,8 +74,8 @@ class Run:
         found: dict[str, Candidate] = {}
         for event in self._events:
             if event.kind == events.BATCH:
-                for raw in event.data["candidates"]:
-                    found[raw["id"]] = Candidate.model_validate(raw)
+                batch = self._parsed(events.Batch, event)
+                found.update({candidate.id: candidate for candidate in batch.candidates})
         return found
 
     @cached_property
@@ -83,10 +83,13 @@ class Run:
         found: dict[str, Record] = {}
         for event in self._events:
             if event.kind == events.EVALUATED:
-                candidate = self._candidates[event.data["candidate"]]
-                evaluation = Evaluation.model_validate(event.data["evaluation"])
-                found[candidate.id] = Record(candidate=candidate, evaluation=evaluation)
+                judged = self._parsed(events.Evaluated, event)
+                candidate = self._candidates[judged.candidate]
+                found[candidate.id] = Record(candidate=candidate, evaluation=judged.evaluation)
         return found
+
+    def _parsed(self, model: type[journal.ModelT], event: journal.Event) -> journal.ModelT:
+        return journal.parsed(model, event.data, self.dir.journal, event.seq)
 
     def records(self) -> list[Record]:
         """Every judged candidate in the order of birth."""
@@ -125,11 +128,11 @@ class Run:
 
     def generations(self) -> list[events.GenerationEnd]:
         """The end of every finished generation."""
-        return [events.GenerationEnd.model_validate(e.data) for e in self._events if e.kind == events.GENERATION]
+        return [self._parsed(events.GenerationEnd, e) for e in self._events if e.kind == events.GENERATION]
 
     def sessions(self) -> list[events.Session]:
         """Begin and end of every session."""
-        return [events.Session.model_validate(e.data) for e in self._events if e.kind == events.SESSION]
+        return [self._parsed(events.Session, e) for e in self._events if e.kind == events.SESSION]
 
     @property
     def status(self) -> RunStatus:

@@ -116,3 +116,10 @@ def test_a_really_full_device_is_a_clear_error(tmp_path):
     with pytest.raises(EnvironmentUnusableError, match="cannot be written"):
         book.append("kind", {"number": 0})
     book.close()
+
+
+def test_a_line_of_another_version_names_itself_and_the_field(tmp_path):
+    from evo.events import Session
+
+    with pytest.raises(JournalError, match=r"journal\.jsonl:5: not what this version writes: seconds"):
+        journal.parsed(Session, {"event": "begin"}, tmp_path / "journal.jsonl", seq=4)

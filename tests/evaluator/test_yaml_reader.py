@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.errors import UsageError
-from evo.yaml_reader import parse
+from evaluator.yaml_reader import parse
 
 
 @pytest.mark.parametrize(
