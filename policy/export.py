@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluator.errors import KernevoError, UsageError
+from evaluator.nearest import nearest
 from evaluator.version import __version__
-from evaluator.yaml_strict import nearest
 from policy.exports import trl_grpo, trl_sft, writer
 from policy.exports.base import Format, Options, Row, component_names
 from policy.exports.card import card

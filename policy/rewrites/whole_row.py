@@ -12,6 +12,8 @@ from policy.rewrites.cst_tools import (
     emit,
     expression,
     find,
+    integer,
+    keyword,
     names_in,
     parse,
     replace,
@@ -35,6 +37,8 @@ from policy.rewrites.triton_tools import Aliases, aliases, kernel_named, kernels
 
 LONGEST = 32768
 """Rows beyond this do not fit into the registers of one program."""
+ELEMENTS_PER_THREAD = 64
+"""More than this and registers spill (a thread has 255), and the compiler takes many seconds to find out."""
 
 
 class WholeRowArgs(RewriteArgs):
@@ -84,7 +88,7 @@ class WholeRow(Rewrite[WholeRowArgs]):
             raise RewriteError("launches pass different row lengths")
         rows = texts.pop()
         body = lines if block.owner is kernel else _rebuilt(kernel, block, lines)
-        changed = {size: f"{triton_name(known)}.next_power_of_2({rows})"}
+        changed = {size: f"{triton_name(known)}.next_power_of_2({rows})", **_more_warps(module, args.kernel, context)}
         edited = KernelEdit(module, kernel, body, changed=changed).applied()
         return emit(_without_unused_constant(edited, size), source)
 
@@ -96,6 +100,15 @@ class WholeRow(Rewrite[WholeRowArgs]):
 def _longest(context: RewriteContext) -> int:
     sizes = [value for params in context.shape_params for value in params.values() if isinstance(value, int)]
     return max(sizes, default=0)
+
+
+def _more_warps(module: cst.Module, kernel: str, context: RewriteContext) -> dict[str, str]:
+    """Enough warps that a thread holds few elements of the longest row; none where the launch computes them."""
+    wanted = min(16, max(4, 1 << (_longest(context) // (32 * ELEMENTS_PER_THREAD) - 1).bit_length()))
+    held = [keyword(grid.launch.call, "num_warps") for grid in grids(module, kernel)]
+    values = [4 if arg is None else integer(arg.value) for arg in held]
+    fewer = all(value is not None and value < wanted for value in values)
+    return {"num_warps": str(wanted)} if fewer else {}
 
 
 def _rebuilt(kernel: cst.FunctionDef, block: Block, lines: list[Statement]) -> list[Statement]:
