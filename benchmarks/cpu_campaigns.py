@@ -72,6 +72,8 @@ def main() -> int:
             improved = sum((row["best_speedup_modelled"] or 0.0) > IMPROVED for row in rows)
             document = {"kind": "modelled", "target": "h200", "tasks": rows, "improved": improved, "seed": options.seed}
             RESULT.write_text(json.dumps({**document, **context}, indent=2) + "\n")
+            if rows[-1]["stopped"] == "interrupted":
+                return 130
     print(f"{'task':15} {'speedup':>8} {'correct':>9} {'cells':>5} {'s':>6}  rewrites (all latencies modelled)")
     for row in rows:
         speedup = row["best_speedup_modelled"] or float("nan")
