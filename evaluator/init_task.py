@@ -28,17 +28,31 @@ SMALL = (1, 7, 33, 128)
 """Values that small check shapes give every size in turn: one, a prime, a size no block divides, an even one."""
 
 _PROBE = """
-import json, runpy, sys, torch
-names = runpy.run_path(sys.argv[1])
-model = names["Model"](*names.get("get_init_inputs", list)())
-inputs = names["get_inputs"]()
-with torch.no_grad():
-    outputs = model(*inputs)
-outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
-def describe(values):
-    tensors = [v if isinstance(v, torch.Tensor) else None for v in values]
-    return [v if v is None else [str(v.dtype).removeprefix("torch."), list(v.shape)] for v in tensors]
-print(json.dumps({"inputs": describe(inputs), "outputs": describe(outputs)}))
+import ast, json, sys, torch
+path, settings = sys.argv[1], json.load(sys.stdin)
+source = open(path, encoding="utf-8").read()
+
+def run(params):
+    tree = ast.parse(source)
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in params:
+            node.value = ast.Constant(params[node.targets[0].id])
+    names = {"__name__": "module"}
+    exec(compile(ast.fix_missing_locations(tree), path, "exec"), names)
+    model = names["Model"](*names.get("get_init_inputs", list)())
+    with torch.no_grad():
+        outputs = model(*names["get_inputs"]())
+    tensors = [v for v in (outputs if isinstance(outputs, (tuple, list)) else [outputs]) if isinstance(v, torch.Tensor)]
+    return [str(v.dtype).removeprefix("torch.") for v in tensors]
+
+def tried(params):
+    try:
+        return bool(run(params))
+    except Exception:
+        return False
+
+first, *others = settings
+print(json.dumps({"dtypes": run(first), "works": [tried(params) for params in others]}))
 """
 
 
@@ -58,14 +72,16 @@ def init_task(module: Path, out: Path, seed: Path | None = None) -> Made:
     _require_entry_points(source, module)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: already used; nothing was overwritten", "choose another folder with --out")
-    seen = _probe(module)
     parameters = {name: value for name, value in shape_parameters(source, str(module)).items() if _is_size(value)}
+    dtypes, alone = _probe(module, [{}, *({name: SMALL[1]} for name in parameters)])
+    if not dtypes:
+        raise TaskError(f"{module}: forward returns no tensor", "a task compares tensors")
     notes: list[str] = []
-    checks, refused = _check_shapes(source, module, parameters)
-    if refused:
-        notes.append(f"kept at their values in check shapes, because smaller ones fail: {', '.join(refused)}")
-    dtype = next((kind for kind, _ in filter(None, seen["outputs"])), "float32")
-    document = _document(module, source, parameters, checks, dtype)
+    fixed = [name for name, works in zip(parameters, alone, strict=True) if not works]
+    checks = _check_shapes(module, [name for name in parameters if name not in fixed])
+    if fixed:
+        notes.append(f"kept at their values in check shapes, because smaller ones fail: {', '.join(fixed)}")
+    document = _document(module, source, parameters, checks, dtypes[0])
     if seed is None:
         notes.append(f"no seed.py: put a first correct kernel (ModelNew) into {out / 'seed.py'} before a campaign")
     notes.append("bytes_moved and flops are left out: bytes then follow from inputs and outputs, flops count as none")
@@ -99,25 +115,27 @@ def _require_entry_points(source: str, path: Path) -> None:
             raise TaskError(f"{where}: the module defines no {name}", fix)
 
 
-def _probe(path: Path) -> dict[str, Any]:
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+def _probe(path: Path, settings: list[dict[str, int]]) -> tuple[list[str], list[bool]]:
+    """Run the module once per setting of its parameters, all in one process without a GPU.
+
+    Returns the output dtypes at the first setting, which must work, and whether each other setting works.
+    """
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE, str(path)],
+            input=json.dumps(settings),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
-            env=environment,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise TaskError(f"{path}: running it took longer than {TIMEOUT_S:.0f} s", "use smaller shapes") from None
     if done.returncode != 0:
         raise TaskError(f"{_place(done.stderr, path)}: running it fails: {_last_line(done.stderr)}", "mend the module")
-    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if not any(seen["outputs"]):
-        raise TaskError(f"{path}: forward returns no tensor", "a task compares tensors")
-    return seen
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return list(answer["dtypes"]), list(answer["works"])
 
 
 def _place(trace: str, path: Path) -> str:
@@ -134,42 +152,17 @@ def _is_size(value: Scalar) -> bool:
     return type(value) is int and value > 0
 
 
-def _check_shapes(source: str, path: Path, parameters: Mapping[str, Scalar]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Small shapes that the module runs at, and the parameters that could not be made small."""
-    kept: list[str] = []
-    for name in parameters:
-        if not _runs(source, path, {**_at(parameters, 7, kept), name: 7}) and not _runs(source, path, {name: 7}):
-            kept.append(name)
-    shapes: list[dict[str, Any]] = []
-    for index, label in enumerate(("one", "prime", "ragged", "even")):
-        params = _at(parameters, SMALL[index], kept)
-        if params and _runs(source, path, params):
-            shapes.append({"name": label, "params": params})
-    if not shapes:
-        return [{"name": "as given", "params": {}}], list(parameters)
-    return shapes, kept
-
-
-def _at(parameters: Mapping[str, Scalar], size: int, kept: list[str]) -> dict[str, int]:
-    """Every free parameter near `size`, no two equal, so that a swapped pair cannot hide."""
-    free = [name for name in parameters if name not in kept]
-    return {name: size if size == 1 else size + 4 * index for index, name in enumerate(free)}
-
-
-def _runs(source: str, path: Path, params: Mapping[str, int]) -> bool:
-    tree = ast.parse(source)
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in params:
-            node.value = ast.Constant(params[node.targets[0].id])
-    changed = path.with_name(f".{path.stem}.{os.getpid()}.py")
-    try:
-        changed.write_text(ast.unparse(ast.fix_missing_locations(tree)))
-        _probe(changed)
-    except TaskError:
-        return False
-    finally:
-        changed.unlink(missing_ok=True)
-    return True
+def _check_shapes(path: Path, free: list[str]) -> list[dict[str, Any]]:
+    """Small shapes that the module runs at: every free parameter near 1, a prime, a ragged and an even size."""
+    wanted = {
+        label: {name: size if size == 1 else size + 4 * index for index, name in enumerate(free)}
+        for label, size in zip(("one", "prime", "ragged", "even"), SMALL, strict=True)
+    }
+    _, works = _probe(path, [{}, *wanted.values()])
+    shapes = [
+        {"name": label, "params": params} for (label, params), fine in zip(wanted.items(), works, strict=True) if fine
+    ]
+    return shapes if free and shapes else [{"name": "as given", "params": {}}]
 
 
 def _document(

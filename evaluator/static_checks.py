@@ -7,10 +7,13 @@ correctness (the judge compares outputs). What passes here can still be refused 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 
 from evaluator import static_rules as rules
-from evaluator.launches import find_kernels, find_launches, is_jit
+from evaluator.static_launches import kernels_are_tritons, launches
+from evaluator.static_operations import operations
+from evaluator.static_reading import Objection, Reading, parameters, root
 from evaluator.types import EvalStatus, Frozen, Task
 
 MAX_SOURCE_BYTES = 512 << 10
@@ -29,14 +32,6 @@ class StaticVerdict(Frozen):
 
 
 CLEAN = StaticVerdict()
-
-
-class _Objection(Exception):  # noqa: N818  not an error: a verdict on its way out
-    def __init__(self, node: ast.AST | None, reason: str, fix: str) -> None:
-        super().__init__(reason)
-        self.line: int | None = getattr(node, "lineno", None)
-        self.reason = reason
-        self.fix = fix
 
 
 def check(source: str, task: Task) -> StaticVerdict:
@@ -77,264 +72,225 @@ def _verdict(source: str, tree: ast.Module, task: Task) -> StaticVerdict:
             explain=f"{reason}\nwrite `class {ENTRY}(torch.nn.Module)` with the reference's constructor and forward",
         )
     try:
+        reading = Reading(tree, entry, task)
         for rule in RULES:
-            rule(tree, entry, task)
-    except _Objection as objection:
+            rule(reading)
+    except Objection as objection:
         return _objected(source, objection)
     return CLEAN
 
 
-def _objected(source: str, objection: _Objection) -> StaticVerdict:
+def _objected(source: str, objection: Objection) -> StaticVerdict:
     line = objection.line
     where = f"line {line}: " if line else ""
-    lines = source.splitlines()
+    lines = re.split(r"\r\n|\r|\n", source)  # as the parser counts them; str.splitlines knows more ends
     quoted = lines[line - 1].strip()[:200] if line and line <= len(lines) else ""
-    explain = "\n".join(part for part in (f"{where}{objection.reason}", quoted, objection.fix) if part)
-    return StaticVerdict(
-        status=EvalStatus.REJECTED_STATIC, reason=f"{where}{objection.reason}", explain=explain, line=line
-    )
+    said = " ".join(objection.reason.split())
+    explain = "\n".join(part for part in (f"{where}{said}", quoted, objection.fix) if part)
+    return StaticVerdict(status=EvalStatus.REJECTED_STATIC, reason=f"{where}{said}", explain=explain, line=line)
 
 
-def _imports(tree: ast.Module, entry: ast.ClassDef, task: Task) -> None:
-    for node in ast.walk(tree):
-        names: list[str] = []
+def _imports(reading: Reading) -> None:
+    for node in reading.nodes:
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            for alias in node.names:
+                _importable(node, alias.name)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            names = [base] if node.level == 0 and _importable(base) else [f"{'.' * node.level}{base}"]
-            names += [f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in rules.FORBIDDEN_PATHS]
-        for name in names:
-            if not _importable(name) or name in rules.FORBIDDEN_PATHS:
-                raise _Objection(node, f"imports {name}", "kernels need torch, triton and math")
+            base = f"{'.' * node.level}{node.module or ''}"
+            _importable(node, base)
+            for alias in node.names:
+                if alias.name == "*":
+                    raise Objection(node, f"imports everything from {base}", "import the names that are used")
+                _path(node, f"{base}.{alias.name}")
 
 
-def _importable(name: str) -> bool:
-    return name in rules.IMPORTS or name.startswith(rules.IMPORT_PREFIXES)
+def _importable(node: ast.AST, name: str) -> None:
+    if name not in rules.IMPORTS and not name.startswith(rules.IMPORT_PREFIXES):
+        raise Objection(node, f"imports {name}", "kernels need torch, triton and math")
 
 
-def _names(tree: ast.Module, entry: ast.ClassDef, task: Task) -> None:
-    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            why = rules.FORBIDDEN_NAMES.get(node.id)
-            if why:
-                raise _Objection(node, f"{node.id} {why}", "leave it out")
-            if node.id == "Model" and "Model" not in defined:
-                raise _Objection(node, "uses the reference's class Model", "compute the result in Triton")
-            if node.id == "getattr":
-                raise _Objection(node, "getattr reaches attributes that cannot be read here", "name the attribute")
+def _path(node: ast.AST, path: str) -> None:
+    """Object to an imported path that no kernel file needs."""
+    for prefix, why in rules.FORBIDDEN_PATHS.items():
+        if path == prefix or path.startswith(prefix + "."):
+            raise Objection(node, f"{prefix} {why}", "leave it out")
+    _, *parts = path.split(".")
+    for part in parts:
+        if part in rules.HOST_MODULES:
+            raise Objection(node, f"{path} reaches the module {part}", "kernels need torch, triton and math")
+    if path.startswith("torch.cuda.") and parts[1] not in rules.ALLOWED_CUDA:
+        raise Objection(node, f"{path} is the judge's", "launch kernels on the current stream and return")
+    if path.startswith("torch._") and not "torch._inductor.runtime".startswith(path[:23]):
+        raise Objection(node, f"{path} reaches into the runtime", "leave it out")
+    if path.startswith("torch.set_"):
+        raise Objection(node, f"{path} changes global settings", "leave it out")
 
 
-def _attributes(tree: ast.Module, entry: ast.ClassDef, task: Task) -> None:
-    aliases = imported_names(tree)
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Attribute):
+def _names(reading: Reading) -> None:
+    defined = {node.name for node in reading.nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    for node in reading.nodes:
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.Yield | ast.YieldFrom):
+            raise Objection(node, "suspends its work", "compute the result before forward returns")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type":
+            if len(node.args) != 1:
+                raise Objection(node, "makes a class at run time", "write the class out")
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
             continue
-        name = node.attr
-        if name.startswith("__") and name.endswith("__") and name not in rules.ALLOWED_DUNDERS:
-            raise _Objection(node, f"reaches {name}", "leave it out")
-        if name in rules.FORBIDDEN_ATTRIBUTES:
-            raise _Objection(node, f"{name} {rules.FORBIDDEN_ATTRIBUTES[name]}", "leave it out")
-        path = dotted(node, aliases)
-        for prefix, why in rules.FORBIDDEN_PATHS.items():
-            if path == prefix or path.startswith(prefix + "."):
-                raise _Objection(node, f"{prefix} {why}", "leave it out")
-        if path.startswith("torch.cuda.") and path.split(".")[2] not in rules.ALLOWED_CUDA:
-            raise _Objection(node, f"{path} is the judge's", "launch kernels on the current stream and return")
+        why = rules.FORBIDDEN_NAMES.get(node.id)
+        if why and not _is_local(reading, node):
+            raise Objection(node, f"{node.id} {why}", "leave it out")
+        if node.id == "Model" and "Model" not in defined:
+            raise Objection(node, "uses the reference's class Model", "compute the result in Triton")
 
 
-def _patches(tree: ast.Module, entry: ast.ClassDef, task: Task) -> None:
-    aliases = imported_names(tree)
-    for node in ast.walk(tree):
-        targets: list[ast.expr] = []
-        if isinstance(node, ast.Assign | ast.Delete):
-            targets = node.targets
-        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-            targets = [node.target]
-        for target in targets:
-            for part in ast.walk(target):
-                if isinstance(part, ast.Attribute | ast.Subscript) and _root(part) in aliases:
-                    raise _Objection(node, f"changes {ast.unparse(part)}", "libraries must stay as they are")
-                if (
-                    isinstance(part, ast.Name)
-                    and isinstance(part.ctx, ast.Store)
-                    and part.id in ("torch", "triton", "tl")
-                ):
-                    raise _Objection(node, f"rebinds {part.id}", "libraries must stay as they are")
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _no_fallback(tree: ast.Module, entry: ast.ClassDef, task: Task) -> None:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try):
-            raise _Objection(node, "catches exceptions", "a fallback hides whether the kernel works: let it fail")
-
-
-def _launches(tree: ast.Module, entry: ast.ClassDef, task: Task) -> None:
-    kernels = find_kernels(tree)
-    if not kernels:
-        raise _Objection(entry, "defines no @triton.jit kernel", "write the computation as a Triton kernel")
-    launched = _reachable_launches(tree, entry)
-    if not launched:
-        raise _Objection(
-            entry, f"{ENTRY}.forward never launches a Triton kernel", "launch it as kernel[grid](…) from forward"
-        )
-    if not any(_stores(kernels[name].node, kernels_by_call(tree)) for name in launched):
-        raise _Objection(
-            kernels[launched[0]].node, "the launched kernel stores nothing", "store its result with tl.store"
-        )
-
-
-def kernels_by_call(tree: ast.Module) -> dict[str, ast.FunctionDef]:
-    """Every jit function by name: kernels and the device functions they call."""
-    return {name: kernel.node for name, kernel in find_kernels(tree).items()}
-
-
-def _stores(kernel: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> bool:
-    seen: set[str] = set()
-    pending = [kernel]
-    while pending:
-        node = pending.pop()
-        for call in ast.walk(node):
-            if not isinstance(call, ast.Call):
-                continue
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            if name in ("store", "store_tensor_descriptor") or name.startswith("atomic_"):
-                return True
-            called = call.func.id if isinstance(call.func, ast.Name) else ""
-            if called in functions and called not in seen:
-                seen.add(called)
-                pending.append(functions[called])
+def _is_local(reading: Reading, name: ast.Name) -> bool:
+    """Whether a name like `input` is a function's own parameter or variable rather than Python's function."""
+    for function in reading.functions_around(name):
+        inside = list(ast.walk(function))
+        if any(isinstance(node, ast.Global | ast.Nonlocal) and name.id in node.names for node in inside):
+            return False
+        if any(arg.arg == name.id for arg in parameters(function)):
+            return True
+        if any(
+            isinstance(node, ast.Name) and node.id == name.id and isinstance(node.ctx, ast.Store) for node in inside
+        ):
+            return True
     return False
 
 
-def _reachable_launches(tree: ast.Module, entry: ast.ClassDef) -> list[str]:
-    """Kernels launched by code that `forward` can reach, following calls by name through the module."""
-    bodies: dict[str, list[ast.AST]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and not is_jit(node):
-            bodies.setdefault(node.name, []).append(node)
-    launches = {id(launch.call): launch.kernel.name for launch in find_launches(tree)}
-    pending: list[ast.AST] = [
-        node for node in entry.body if isinstance(node, ast.FunctionDef) and node.name == "forward"
-    ]
-    seen: set[int] = set()
-    found: list[str] = []
-    while pending:
-        node = pending.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        for part in _live(node):
-            if id(part) in launches:
-                found.append(launches[id(part)])
-            for name in _mentioned(part):
-                # `X.apply` reaches the forward of an autograd function.
-                pending += bodies.get("forward" if name == "apply" else name, [])
-    return found
+def _attributes(reading: Reading) -> None:
+    for node in reading.nodes:
+        match node:
+            case ast.Attribute(attr=attr):
+                _attribute(node, attr)
+                _path(node, reading.path(node))
+            case ast.MatchClass(kwd_attrs=attrs):
+                # `case Thing(attr=name)` reads an attribute too.
+                for attr in attrs:
+                    _attribute(node, attr)
+                    if attr in rules.COMPUTE_METHODS:
+                        raise Objection(node, f"reads {attr} through a pattern", "name the attribute")
+            case ast.Constant(value="meta"):
+                raise Objection(node, "the meta device tells a judged call from a timed one", "leave it out")
 
 
-def _mentioned(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Name):
-        return [node.id]
-    return [node.attr] if isinstance(node, ast.Attribute) else []
+def _attribute(node: ast.AST, name: str) -> None:
+    if name.startswith("__") and name.endswith("__") and name not in rules.ALLOWED_DUNDERS:
+        raise Objection(node, f"reaches {name}", "leave it out")
+    if name in rules.FORBIDDEN_ATTRIBUTES:
+        raise Objection(node, f"{name} {rules.FORBIDDEN_ATTRIBUTES[name]}", "leave it out")
+    if name.startswith("register_") and name.endswith("_hook"):
+        raise Objection(node, f"{name} runs code outside of the forward", "leave it out")
 
 
-def _live(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what is below it, without branches that a literal condition switches off."""
-    yield node
-    skipped: list[ast.stmt] = []
-    if isinstance(node, ast.If | ast.While) and isinstance(node.test, ast.Constant):
-        skipped = node.orelse if node.test.value else node.body
-    for child in ast.iter_child_nodes(node):
-        if child not in skipped:
-            yield from _live(child)
+def _patches(reading: Reading) -> None:
+    """Libraries, kernels and classes stay what they are."""
+    for node in reading.nodes:
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            _changed(reading, node)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            path = reading.path(node)
+            if reading.is_module(path) and not _module_is_written_out(reading, node):
+                raise Objection(node, f"hands the module {path} around", f"write {path}.name where it is used")
+        for name in _rebound(node):
+            if name in reading.aliases and reading.is_module(_imported(reading, name)):
+                raise Objection(node, f"rebinds {name}", "libraries must stay as they are")
 
 
-def _operations(tree: ast.Module, entry: ast.ClassDef, task: Task) -> None:
-    if task.op_policy != "strict":
+def _changed(reading: Reading, node: ast.Attribute | ast.Subscript) -> None:
+    first = root(node)
+    if isinstance(node, ast.Attribute) and node.attr in ("forward", "apply"):
+        raise Objection(node, f"replaces {node.attr}", "write the work into the class's forward")
+    if isinstance(node, ast.Attribute) and not isinstance(first, ast.Name):
+        raise Objection(node, f"changes {ast.unparse(node)[:60]}", "objects of others must stay as they are")
+    if not isinstance(first, ast.Name):
         return
-    aliases = imported_names(tree)
-    layers = _held_layers(tree)
-    for node in _host_nodes(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            raise _Objection(node, "multiplies matrices in torch", "this task wants all computation in Triton")
-        if isinstance(node, ast.Attribute | ast.Name):
-            path = dotted(node, aliases)
-            parts = path.split(".")
-            member = parts[0] == "torch" and len(parts) == 2 and parts[1] not in rules.TORCH_ALLOCATION
-            if member or path.startswith("torch.nn.functional."):
-                raise _Objection(node, f"{path} computes in torch", "this task wants all computation in Triton")
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            _method_call(node, node.func, aliases, layers)
+    classes = {other.name for other in reading.nodes if isinstance(other, ast.ClassDef | ast.FunctionDef)}
+    if first.id in reading.aliases or (isinstance(node, ast.Attribute) and first.id in classes):
+        raise Objection(node, f"changes {ast.unparse(node)[:60]}", "libraries must stay as they are")
 
 
-def _method_call(node: ast.Call, func: ast.Attribute, aliases: dict[str, str], layers: set[str]) -> None:
-    if func.attr in layers and isinstance(func.value, ast.Name) and func.value.id == "self":
-        raise _Objection(node, f"calls the layer self.{func.attr}", "use its parameters in a Triton kernel")
-    if func.attr in rules.COMPUTE_METHODS and _root(func) not in aliases:
-        raise _Objection(node, f".{func.attr}() computes in torch", "this task wants all computation in Triton")
+def _module_is_written_out(reading: Reading, node: ast.expr) -> bool:
+    match reading.parents.get(id(node)):
+        case ast.Attribute() | ast.Expr():
+            return True
+        case ast.Assign(targets=targets):
+            return all(isinstance(target, ast.Name) for target in targets)
+        case ast.AnnAssign(target=ast.Name()) | ast.NamedExpr():
+            return True
+    return False
 
 
-def _held_layers(tree: ast.Module) -> set[str]:
-    aliases = imported_names(tree)
-    held: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            layer = dotted(node.value.func, aliases).split(".")[-1]
-            if layer in rules.LAYERS:
-                held |= {target.attr for target in node.targets if isinstance(target, ast.Attribute)}
-    return held
+def _rebound(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            return [name]
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+            return [name]
+        case ast.MatchAs(name=str() as name) | ast.MatchStar(name=str() as name):
+            return [name]
+    return []
 
 
-def _host_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    pending: list[ast.AST] = [tree]
-    while pending:
-        node = pending.pop()
-        if is_jit(node):
-            continue
-        yield node
-        pending.extend(ast.iter_child_nodes(node))
+def _imported(reading: Reading, name: str) -> str:
+    """The path of a name that an import statement binds; "" for names that are only assigned one."""
+    return reading.imports.get(name, "")
 
 
-def imported_names(tree: ast.Module) -> dict[str, str]:
-    """Local name -> dotted path of everything the module imports."""
-    names: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                names[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return names
+def _classes(reading: Reading) -> None:
+    """The entry class is what it seems, and no class answers for a tensor."""
+    for node in reading.nodes:
+        match node:
+            case ast.ClassDef(name=name) if name == ENTRY and node is not reading.entry:
+                raise Objection(node, f"defines {ENTRY} twice", "define it once")
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if name == ENTRY:
+                raise Objection(node, f"rebinds {ENTRY}", "define it once")
+            case ast.ClassDef(bases=bases, keywords=keywords):
+                if any(reading.path(base) == "torch.Tensor" for base in bases):
+                    raise Objection(node, "defines a tensor class", "return an exact torch.Tensor")
+                if keywords:
+                    raise Objection(node, f"gives the class {node.name} a metaclass", "leave it out")
+                _methods(node)
+    if reading.entry.decorator_list:
+        raise Objection(reading.entry, f"decorates {ENTRY}", "leave the class as it is written")
 
 
-def dotted(node: ast.expr, aliases: dict[str, str]) -> str:
-    """The full path an attribute chain stands for, its first name resolved through the imports; "" for others."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name) or node.id not in aliases:
-        return ""
-    return ".".join([aliases[node.id], *reversed(parts)])
+def _methods(owner: ast.ClassDef) -> None:
+    names = [node.name for node in owner.body if isinstance(node, ast.FunctionDef)]
+    for node in owner.body:
+        if isinstance(node, ast.FunctionDef):
+            special = node.name.startswith("__") and node.name.endswith("__")
+            if special and (node.name not in rules.DEFINABLE_DUNDERS or (owner.name, node.name) == (ENTRY, "__call__")):
+                raise Objection(node, f"defines {node.name}", "write the work into forward")
+            if node.name == "forward" and names.count("forward") > 1:
+                raise Objection(node, "defines forward twice", "define it once")
+        elif any(isinstance(part, ast.Name) and part.id == "forward" for part in ast.walk(node)):
+            raise Objection(node, "replaces forward", "write the work into forward")
 
 
-RULES: tuple[Callable[[ast.Module, ast.ClassDef, Task], None], ...] = (
+def _forward_is_plain(reading: Reading) -> None:
+    for node in reading.entry.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+            for mark in node.decorator_list:
+                if not reading.path(mark.func if isinstance(mark, ast.Call) else mark).startswith("torch."):
+                    raise Objection(node, f"decorates forward with {ast.unparse(mark)[:60]}", "leave it out")
+
+
+def _no_fallback(reading: Reading) -> None:
+    for node in reading.nodes:
+        if isinstance(node, ast.Try | ast.TryStar):
+            raise Objection(node, "catches exceptions", "a fallback hides whether the kernel works: let it fail")
+
+
+RULES: tuple[Callable[[Reading], None], ...] = (
     _imports,
     _names,
     _attributes,
     _patches,
+    _classes,
+    _forward_is_plain,
     _no_fallback,
-    _launches,
-    _operations,
+    kernels_are_tritons,
+    launches,
+    operations,
 )

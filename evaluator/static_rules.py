@@ -8,9 +8,26 @@ IMPORTS = frozenset(
         *("triton", "triton.language", "triton.tools.tensor_descriptor"),
         *("math", "typing", "dataclasses", "functools", "itertools", "collections", "collections.abc", "enum"),
         *("operator", "__future__"),
+        *("torch._inductor.runtime.triton_helpers", "torch._inductor.runtime.triton_heuristics"),
+        *("torch._inductor.runtime.hints", "torch._inductor.runtime.triton_compat"),
     }
 )
-IMPORT_PREFIXES = ("torch._inductor.runtime.", "triton.language.")
+IMPORT_PREFIXES = ("triton.language.",)
+
+MODULES = IMPORTS | {
+    *("torch._inductor", "torch.cuda", "torch.autograd", "torch.nn.init", "torch.nn.utils", "torch.linalg"),
+    *("torch.special", "torch.fft", "torch.amp", "torch.func", "triton.tools"),
+}
+"""Paths that are modules: to be written out where they are used, never handed around."""
+
+HOST_MODULES = frozenset(
+    {
+        *("os", "sys", "inspect", "ctypes", "importlib", "builtins", "gc", "threading", "subprocess", "socket"),
+        *("pickle", "shutil", "pathlib", "tempfile", "weakref", "atexit", "signal", "io", "time", "platform", "glob"),
+        *("multiprocessing", "traceback", "linecache", "warnings", "contextlib", "logging", "numpy", "np", "codecs"),
+    }
+)
+"""Modules that libraries hold as attributes (`dataclasses.sys`), which an import of theirs would hand over."""
 
 FORBIDDEN_NAMES = {
     **dict.fromkeys(("exec", "eval", "compile", "__import__", "breakpoint"), "runs code the judge cannot read"),
@@ -19,25 +36,36 @@ FORBIDDEN_NAMES = {
         ("globals", "locals", "vars", "__builtins__", "__loader__", "__spec__"), "reaches into the interpreter"
     ),
     **dict.fromkeys(("setattr", "delattr"), "may patch what the judge relies on"),
-    "id": "identifies tensors across calls, as a cache would",
+    **dict.fromkeys(("id", "hash"), "identifies tensors across calls, as a cache would"),
+    "getattr": "reaches attributes that cannot be read here",
+    "dir": "reaches attributes that cannot be read here",
 }
 
 FORBIDDEN_ATTRIBUTES = {
     **dict.fromkeys(("data_ptr", "untyped_storage", "storage", "_cdata"), "identifies or reaches a tensor's memory"),
     **dict.fromkeys(
-        ("f_back", "f_globals", "f_locals", "gi_frame", "tb_frame", "cr_frame"), "walks the caller's frames"
+        ("f_back", "f_globals", "f_locals", "f_builtins", "f_code", "gi_frame", "tb_frame", "tb_next", "cr_frame"),
+        "walks the caller's frames",
     ),
     **dict.fromkeys(
-        ("training", "requires_grad", "is_grad_enabled"), "lets the kernel behave differently when it is judged"
+        ("training", "requires_grad", "is_grad_enabled", "is_inference_mode_enabled", "is_inference"),
+        "lets the kernel behave differently when it is judged",
     ),
-    **dict.fromkeys(
-        ("register_forward_hook", "register_forward_pre_hook", "register_module_forward_hook", "register_hook"),
-        "runs code outside of the forward",
-    ),
+    **dict.fromkeys(("add_pre_run_hook", "pre_run_hooks"), "runs code outside of the forward"),
+    **dict.fromkeys(("as_subclass", "_make_subclass", "_make_wrapper_subclass"), "makes a tensor that is not exact"),
+    **dict.fromkeys(("set_", "share_memory_", "resize_"), "changes what memory a tensor stands for"),
+    "mro": "reaches into the interpreter",
     **dict.fromkeys(("is_meta", "_version"), "tells a judged call from a timed one"),
 }
 
 ALLOWED_DUNDERS = frozenset({"__init__", "__name__", "__version__", "__post_init__"})
+"""Double-underscore attributes that may be named."""
+
+DEFINABLE_DUNDERS = ALLOWED_DUNDERS | {
+    *("__repr__", "__str__", "__len__", "__iter__", "__eq__", "__lt__", "__hash__", "__call__", "__contains__"),
+    *("__bool__", "__int__", "__index__"),
+}
+"""Double-underscore methods that a candidate's classes may define; the entry class may not define `__call__`."""
 
 FORBIDDEN_PATHS = {
     "torch.ops": "calls compiled operators by name",
@@ -55,6 +83,21 @@ FORBIDDEN_PATHS = {
     "torch.backends": "changes global settings",
     "torch.autograd.graph": "defers work",
     "torch.fx": "rewrites host code",
+    "torch.export": "rewrites host code",
+    "torch.overrides": "intercepts torch",
+    "torch.package": "loads other code",
+    "torch.serialization": "reads files",
+    "torch.classes": "calls compiled code by name",
+    "torch.profiler": "is the judge's",
+    "torch.testing": "is the judge's",
+    "torch.use_deterministic_algorithms": "changes global settings",
+    **dict.fromkeys(
+        ("torch.random", "torch.manual_seed", "torch.seed", "torch.initial_seed", "torch.default_generator"),
+        "touches the judge's random numbers",
+    ),
+    **dict.fromkeys(("torch.get_rng_state", "torch.set_rng_state"), "touches the judge's random numbers"),
+    **dict.fromkeys(("operator.attrgetter", "operator.methodcaller"), "reaches attributes that cannot be read here"),
+    **dict.fromkeys(("triton.JITFunction", "triton.KernelInterface"), "tells a judged call from a timed one"),
     "triton.testing": "has no place in a kernel file",
     "triton.runtime": "reaches into the launcher",
     "triton.compiler": "reaches into the compiler",
@@ -63,7 +106,9 @@ FORBIDDEN_PATHS = {
 }
 """Dotted prefixes under the imported roots."""
 
-ALLOWED_CUDA = frozenset({"get_device_properties", "current_device", "is_available", "get_device_capability"})
+ALLOWED_CUDA = frozenset(
+    {*("get_device_properties", "current_device", "is_available", "get_device_capability", "device", "device_of")}
+)
 """Names of `torch.cuda` that do no harm; streams, events, graphs and synchronisation are the judge's."""
 
 TORCH_ALLOCATION = frozenset(
@@ -120,12 +165,53 @@ COMPUTE_METHODS = frozenset(
 )
 """Tensor methods and functions that compute: a strict task wants those in Triton."""
 
-LAYERS = frozenset(
+HOLDERS = frozenset({"Module", "Parameter", "ParameterList", "ParameterDict", "Buffer", "UninitializedParameter"})
+"""Classes of `torch.nn` that compute nothing."""
+
+TENSOR_EVIDENCE = frozenset(
+    {"shape", "stride", "numel", "contiguous", "is_contiguous", "view", "reshape", "new_empty", "element_size"}
+)
+"""Attributes that only a tensor has: a parameter of which one is used is taken for a tensor."""
+
+TENSOR_MAKERS = frozenset(
     {
-        *("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
-        *("LayerNorm", "RMSNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm2d"),
-        *("Embedding", "Softmax", "LogSoftmax", "ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "MaxPool2d", "AvgPool2d"),
-        *("CrossEntropyLoss", "MSELoss", "MultiheadAttention", "LSTM", "GRU", "Sequential"),
+        *("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "ones", "full", "full_like", "tensor"),
+        *("arange", "as_strided", "flatten", "reshape", "transpose", "permute", "squeeze", "unsqueeze"),
     }
 )
-"""`torch.nn` layers: fine as holders of parameters, not to be called by a strict task."""
+"""Members of `torch` that return a tensor and that a strict task allows."""
+
+VIEWS = frozenset(
+    {
+        *("contiguous", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze"),
+        *("transpose", "permute", "t", "expand", "expand_as", "narrow", "select", "movedim", "swapaxes", "as_strided"),
+        *("detach", "clone", "to", "type", "type_as", "float", "half", "bfloat16", "double", "int", "long", "bool"),
+        *("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "copy_", "zero_", "fill_", "cuda"),
+        *("requires_grad_", "broadcast_to", "diagonal", "unfold", "squeeze_", "unsqueeze_", "t_", "transpose_"),
+        "new_empty_strided",
+    }
+)
+"""Tensor methods that return a tensor without arithmetic."""
+
+DESCRIPTIONS = frozenset(
+    {
+        *("size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "is_contiguous", "item"),
+        *(
+            "is_floating_point",
+            "is_complex",
+            "get_device",
+            "storage_offset",
+            "split",
+            "chunk",
+            "unbind",
+            "tensor_split",
+        ),
+    }
+)
+"""Tensor methods that describe a tensor or take it apart."""
+
+TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "data"})
+"""Attributes of a tensor that are tensors."""
+
+COMPUTING_BUILTINS = frozenset({"sum", "abs", "pow", "max", "min", "round", "divmod", "sorted"})
+"""Python's own functions that compute when they are given a tensor."""
