@@ -131,9 +131,8 @@ def _names(reading: Reading) -> None:
     for node in reading.nodes:
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.Yield | ast.YieldFrom):
             raise Objection(node, "suspends its work", "compute the result before forward returns")
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type":
-            if len(node.args) != 1:
-                raise Objection(node, "makes a class at run time", "write the class out")
+        if isinstance(node, ast.Call) and _makes_class(node):
+            raise Objection(node, "makes a class at run time", "write the class out")
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
             continue
         why = rules.FORBIDDEN_NAMES.get(node.id)
@@ -141,6 +140,10 @@ def _names(reading: Reading) -> None:
             raise Objection(node, f"{node.id} {why}", "leave it out")
         if node.id == "Model" and "Model" not in defined:
             raise Objection(node, "uses the reference's class Model", "compute the result in Triton")
+
+
+def _makes_class(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "type" and len(call.args) != 1
 
 
 def _is_local(reading: Reading, name: ast.Name) -> bool:

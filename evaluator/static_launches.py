@@ -144,5 +144,5 @@ def _forwards(reading: Reading) -> Iterator[ast.FunctionDef]:
 
 def _mentioned(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Name):
-        return [node.id]
+        return [node.id] if isinstance(node.ctx, ast.Load) else []
     return [node.attr] if isinstance(node, ast.Attribute) else []

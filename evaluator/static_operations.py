@@ -1,4 +1,7 @@
-"""Static rules of a strict task: outside of kernels, host code allocates, views and launches, and computes nothing."""
+"""Static rules of a strict task: outside of kernels, host code allocates, views and launches, and computes nothing.
+
+What a constructor computes is let be: it sees no inputs, and the judge puts the reference's parameters in place after.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,13 @@ def operations(reading: Reading) -> None:
         return
     for node in reading.host_nodes:
         _functions(reading, node)
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Call) and not _in_constructor(reading, node):
             _method_call(reading, node)
     _layers(reading)
     tensors = Tensors(reading)
     for function in tensors.functions:
+        if function.name == "__init__":
+            continue
         names = tensors.names(function)
         for node in tensors.nodes(function):
             if _computes(tensors, node, names):
@@ -40,8 +45,17 @@ def _functions(reading: Reading, node: ast.AST) -> None:
     parts = path.split(".")
     member = parts[0] == "torch" and len(parts) == 2 and parts[1] not in rules.TORCH_ALLOCATION | {"_inductor"}
     method = path.startswith("torch.Tensor.") and parts[2] not in rules.VIEWS | rules.DESCRIPTIONS
+    parent = reading.parents.get(id(node))
+    if isinstance(parent, ast.Call) and parent.func is node and _in_constructor(reading, node):
+        return
     if member or method or path.startswith("torch.nn.functional.") or path in ("operator.matmul", "operator.imatmul"):
         raise Objection(node, f"{path} computes in torch", _IN_TRITON)
+
+
+def _in_constructor(reading: Reading, node: ast.AST) -> bool:
+    """Whether a node runs as part of a constructor, and not of a function made there."""
+    function = next(reading.functions_around(node), None)
+    return isinstance(function, ast.FunctionDef) and function.name == "__init__"
 
 
 def _method_call(reading: Reading, node: ast.Call) -> None:
@@ -65,9 +79,10 @@ def _layers(reading: Reading) -> None:
             raise Objection(node, f"calls a {reading.path(node.func.func)}", _IN_TRITON)
         if isinstance(node, ast.Attribute) and node.attr == "forward" and _is_layer(reading, node.value):
             raise Objection(node, f"calls {reading.path(node)}", _IN_TRITON)
-        if isinstance(node, ast.Attribute) and node.attr in held and isinstance(node.ctx, ast.Load):
-            if isinstance(node.value, ast.Name) and node.value.id == "self" and not _only_parameters(reading, node):
-                raise Objection(node, f"calls the layer self.{node.attr}", "use its parameters in a Triton kernel")
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=attr, ctx=ast.Load()) if attr in held:
+                if not _only_parameters(reading, node):
+                    raise Objection(node, f"calls the layer self.{attr}", "use its parameters in a Triton kernel")
 
 
 def _is_layer(reading: Reading, node: ast.expr) -> bool:

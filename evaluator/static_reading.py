@@ -95,7 +95,7 @@ class Reading:
 
     def is_module(self, path: str) -> bool:
         """Whether an imported path is a module (rather than a function, class or value)."""
-        return path in rules.MODULES or path.startswith(rules.IMPORT_PREFIXES)
+        return path in rules.MODULES
 
     def truth(self, node: ast.expr) -> bool | None:
         """What a condition always is; None where that depends on anything."""

@@ -17,6 +17,7 @@ IMPORT_PREFIXES = ("triton.language.",)
 MODULES = IMPORTS | {
     *("torch._inductor", "torch.cuda", "torch.autograd", "torch.nn.init", "torch.nn.utils", "torch.linalg"),
     *("torch.special", "torch.fft", "torch.amp", "torch.func", "triton.tools"),
+    *("triton.language.extra", "triton.language.extra.libdevice", "triton.language.math", "triton.language.core"),
 }
 """Paths that are modules: to be written out where they are used, never handed around."""
 

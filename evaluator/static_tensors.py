@@ -78,10 +78,11 @@ class Tensors:
 
     def _held_targets(self, nodes: list[ast.AST]) -> Iterator[ast.Attribute]:
         for node in nodes:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
-                if self._reading.path(node.value.func) in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
-                    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                    yield from (target for target in targets if isinstance(target, ast.Attribute))
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Call):
+                continue
+            if self._reading.path(node.value.func) == "torch.nn.Parameter":
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (target for target in targets if isinstance(target, ast.Attribute))
 
     def _evident(self, function: Function) -> set[str]:
         """Parameters annotated as tensors, or used as only tensors are."""
