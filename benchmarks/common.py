@@ -17,7 +17,8 @@ def provenance(script: str) -> dict[str, Any]:
     """Commit, versions, hardware, command, date and the load other processes put on the machine."""
     known = facts("h200")
     return {
-        "commit": _git("rev-parse", "HEAD"),
+        # A copy of the tree on another machine has no history; whoever copied it may say what it is.
+        "commit": os.environ.get("KERNEVO_COMMIT") or _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--", "evo", "policy", "evaluator")),
         "versions": {"python": known.python, **{name: known.packages[name] for name in PACKAGES}},
         "hardware": {"processor": _processor(), "cores": known.cores},

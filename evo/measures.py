@@ -39,8 +39,7 @@ def _calls(node: ast.AST) -> list[str]:
 def program_mapping(tree: ast.AST) -> str:
     """How programs map to work: `1d`, `2d`, `grouped` or `persistent`."""
     kernels = _kernels(tree)
-    calls = [name for kernel in kernels for name in _calls(kernel)]
-    if any(name.endswith("num_programs") for name in calls) and _has_grid_stride(kernels):
+    if _has_grid_stride(kernels):
         return "persistent"
     if any("GROUP" in name.id for kernel in kernels for name in ast.walk(kernel) if isinstance(name, ast.Name)):
         return "grouped"
@@ -54,8 +53,14 @@ def program_mapping(tree: ast.AST) -> str:
 
 
 def _has_grid_stride(kernels: list[ast.FunctionDef]) -> bool:
-    loops = [node for kernel in kernels for node in ast.walk(kernel) if isinstance(node, ast.For)]
-    return any(len(loop.iter.args) == 3 for loop in loops if isinstance(loop.iter, ast.Call))
+    """Whether a loop steps by the number of programs, asked of the grid or passed as a constant named so."""
+    steps = [
+        ast.unparse(loop.iter.args[2]).upper()
+        for kernel in kernels
+        for loop in ast.walk(kernel)
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 3
+    ]
+    return any("PROGRAMS" in step or "NUM_SMS" in step for step in steps)
 
 
 def passes(tree: ast.AST) -> str:

@@ -1,0 +1,85 @@
+"""Writes README's tables from benchmarks/results/*.json: `python -m benchmarks.tables`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
+
+
+def _throughput(result: Mapping[str, Any]) -> str:
+    return (
+        f"**CPU evaluator**: {result['candidates_per_minute']} softmax candidates a minute through the whole cascade "
+        f"on {result['workers']} workers, {result['hardware']['cores']} cores (limit {result['limit_per_minute']:g}); "
+        f"load average before it {result['load_average_before']}. {_source(result)}"
+    )
+
+
+def _campaigns(result: Mapping[str, Any]) -> str:
+    rows = [
+        f"| {row['task']} | {row['best_speedup_modelled']:.2f}x | {row['correct']} of {row['evaluations']} "
+        f"| {row['cells']} | {', '.join(row['rewrites']) or 'none'} |"
+        for row in result["tasks"]
+    ]
+    head = (
+        f"**Campaigns on the CPU**: best *modelled* ({result['target']}) speedup over the shipped seed, rule policy "
+        f"and Optuna, seed {result['seed']}. The model is uncalibrated: this says how far the search climbs in it. "
+        f"{_source(result)}"
+    )
+    table = "| task | speedup, modelled | correct | archive cells | rewrites of the best |\n|---|---|---|---|---|\n"
+    return f"{head}\n\n{table}" + "\n".join(rows)
+
+
+def _measured(result: Mapping[str, Any]) -> str:
+    rows = [
+        f"| {row['task']} | {row['workload']} | {row['modelled_speedup']:.2f}x | {row['measured_speedup']:.2f}x | "
+        f"{row['seed_ms_modelled']:.4f} | {row['seed_ms_measured']:.4f} |"
+        for row in result["rows"]
+    ]
+    head = (
+        f"**Modelled against measured** ({result['gpu']}): elites of CPU campaigns and their seeds, timed with CUDA "
+        f"events, cold L2, median of {result['samples']}. {_source(result)}"
+    )
+    table = (
+        "| task | workload | speedup, modelled | speedup, measured | seed ms, modelled | seed ms, measured |\n"
+        "|---|---|---|---|---|---|\n"
+    )
+    return f"{head}\n\n{table}" + "\n".join(rows)
+
+
+def _source(result: Mapping[str, Any]) -> str:
+    return f"Commit {result['commit'][:10]}, `{result['command'].strip()}`."
+
+
+SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "evaluator_throughput": _throughput,
+    "cpu_campaigns": _campaigns,
+    "modelled_vs_measured": _measured,
+}
+
+
+def render() -> str:
+    """The generated part of README."""
+    parts = [
+        section(json.loads((RESULTS / f"{name}.json").read_text()))
+        for name, section in SECTIONS.items()
+        if (RESULTS / f"{name}.json").is_file()
+    ]
+    return "\n\n".join(parts)
+
+
+def written(readme: str) -> str:
+    """README with its generated part brought up to date."""
+    before, rest = readme.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{render()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    path = ROOT / "README.md"
+    path.write_text(written(path.read_text()))

@@ -1,0 +1,80 @@
+"""Descriptors tell kinds of kernels apart, and rewrites move a kernel between them."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from evaluator.task import load_task
+from evo.measures import DESCRIPTORS, cell_of, kernel_count, load_path, occupancy_tercile, passes, program_mapping
+from policy.rewrites.base import RewriteContext
+from policy.rewrites.catalogue import catalogue
+from tests.evo import fakes
+
+SMALL = RewriteContext(shape_params=({"M": 64, "N": 512},))
+
+
+def seed(task):
+    return load_task(task).seed_source
+
+
+def rewritten(task, name):
+    rewrite = catalogue()[name]
+    return rewrite.apply(seed(task), rewrite.candidates(seed(task), SMALL)[0], SMALL)
+
+
+@pytest.mark.parametrize(
+    ("source", "mapping"),
+    [
+        (seed("softmax"), "1d"),
+        (seed("matmul"), "2d"),
+        (rewritten("matmul", "grouped_order"), "grouped"),
+        (rewritten("softmax", "persistent_grid"), "persistent"),
+        (rewritten("softmax", "rows_per_program"), "1d"),
+        (rewritten("sum_reduction", "split_reduction"), "2d"),
+    ],
+)
+def test_how_programs_map_to_work_is_read_off_the_source(source, mapping):
+    assert program_mapping(ast.parse(source)) == mapping
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        (seed("softmax"), "multi"),
+        (seed("sum_reduction"), "single"),
+        (seed("swiglu"), "whole"),
+        (rewritten("softmax", "whole_row"), "whole"),
+    ],
+)
+def test_passes_over_memory_are_counted(source, count):
+    assert passes(ast.parse(source)) == count
+
+
+def test_the_load_path_is_read_off_the_calls():
+    text = "import triton\n@triton.jit\ndef k(p):\n    {}\n"
+    assert load_path(ast.parse(text.format("tl.load(p)"))) == "pointer"
+    assert load_path(ast.parse(text.format("tl.load(tl.make_block_ptr(p))"))) == "block_pointer"
+    assert load_path(ast.parse(text.format("tl.make_tensor_descriptor(p)"))) == "descriptor"
+
+
+def test_a_cell_has_a_word_for_every_descriptor():
+    evaluation = fakes.passed(fakes.KernelSource(text=fakes.SEED), 0.5, 1.0)
+    cell = cell_of(fakes.SEED, evaluation)
+    assert dict(zip(DESCRIPTORS, cell, strict=True)) == {
+        "bottleneck": "dram",
+        "programs": "1d",
+        "passes": "whole",
+        "loads": "pointer",
+        "occupancy": "middle",
+        "kernels": "1",
+    }
+    assert cell_of(fakes.SEED, evaluation.model_copy(update={"profile": None}))[0] == "unknown"
+
+
+@pytest.mark.parametrize(("milliseconds", "tercile"), [(0.1, "low"), (0.5, "middle"), (1.0, "high")])
+def test_occupancy_falls_into_terciles(milliseconds, tercile):
+    profile = fakes.passed(fakes.KernelSource(text=fakes.SEED), milliseconds, 1.0).profile
+    assert occupancy_tercile(profile) == tercile
+    assert kernel_count(profile) == "1"
