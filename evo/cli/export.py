@@ -21,7 +21,9 @@ app = new_app()
 def export(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/.")],
     format_: Annotated[str, typer.Option("--format", help="trl-sft or trl-grpo.")],
-    out: Annotated[Path, typer.Option(help="Folder to write the dataset to.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write the dataset to; exports/FORMAT in the first run when left out.")
+    ] = None,
     allow_modelled: Annotated[
         bool, typer.Option("--allow-modelled", help="Export modelled timings too, marked as such in every row.")
     ] = False,
@@ -45,7 +47,7 @@ def export(
     written = write_dataset(
         [turn for folder in folders for turn in turns_of_run(Run.load(folder))],
         format_,
-        out,
+        out if out is not None else folders[0] / "exports" / format_,
         allow_modelled=allow_modelled,
         allow_held_out=allow_held_out,
         force=force,
