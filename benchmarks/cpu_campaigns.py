@@ -63,12 +63,13 @@ def main() -> int:
     parser.add_argument("--evaluations", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tasks", nargs="+", default=list_tasks())
+    parser.add_argument("--runs", type=Path, help="keep the run folders here")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     context = provenance("benchmarks/cpu_campaigns.py")
     with tempfile.TemporaryDirectory(prefix="kernevo-bench-") as folder:
         for task in options.tasks:
-            rows.append(campaign(task, options.evaluations, options.seed, Path(folder)))
+            rows.append(campaign(task, options.evaluations, options.seed, options.runs or Path(folder)))
             improved = sum((row["best_speedup_modelled"] or 0.0) > IMPROVED for row in rows)
             document = {"kind": "modelled", "target": "h200", "tasks": rows, "improved": improved, "seed": options.seed}
             RESULT.write_text(json.dumps({**document, **context}, indent=2) + "\n")

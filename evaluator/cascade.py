@@ -32,6 +32,8 @@ class Facts:
     profile: Profile | None = None
     notes: list[str] = field(default_factory=list)
     """Lines for `Evaluation.explain` of a pass."""
+    checked_kernels: set[str] = field(default_factory=set)
+    """Names of the kernels that the checks ran."""
     checks_passed: int = 0
     checks_total: int = 0
     max_error: float | None = None

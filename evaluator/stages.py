@@ -94,6 +94,8 @@ class CpuStages:
             return _forged(error)
         launches: dict[str, tuple[LaunchProfile, ...]] = {}
         for workload in self.task.workloads:
+            if verdict := _unchecked(facts, workload, traces[workload.name]):
+                return verdict
             pairs = self._pair(facts, workload, traces[workload.name])
             if isinstance(pairs, Verdict):
                 return pairs
@@ -107,6 +109,7 @@ class CpuStages:
             return Verdict(EvalStatus.OUT_OF_BOUNDS, f"{case.label}: {findings[0]}", "\n".join(map(str, findings)))
         if not result.get("kernels"):
             return Verdict(EvalStatus.FALLBACK, f"launches no Triton kernel of its own at {case.label}")
+        facts.checked_kernels.update(map(str, result["kernels"]))
         if changed := mutated(case, result.get("digests")):
             return Verdict(*changed)
         outputs = result.get("outputs")
@@ -224,6 +227,17 @@ class CpuStages:
         results = outcome.answer["result"]
         names = [workload.name for workload in self.task.workloads]
         return {name: [parse(launch) for launch in launches] for name, launches in zip(names, results, strict=True)}
+
+
+def _unchecked(facts: Facts, workload: Workload, traces: Sequence[LaunchTrace]) -> Verdict | None:
+    """A kernel that only benchmark shapes reach: its outputs were compared with nothing."""
+    unknown = sorted({trace.kernel for trace in traces} - facts.checked_kernels)
+    if not unknown:
+        return None
+    reason = f"launches {unknown[0]} at {workload.name}, which no check shape launches"
+    return Verdict(
+        EvalStatus.SUSPICIOUS, reason, f"{reason}\nuse the same kernels at every shape, so that they are checked"
+    )
 
 
 def static_stage(task: Task) -> Stage:

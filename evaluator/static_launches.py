@@ -95,6 +95,8 @@ def _reachable_launches(reading: Reading) -> list[str]:
     pending: list[ast.AST] = list(_forwards(reading))
     seen: set[int] = set()
     found: list[str] = []
+    named: list[str] = []
+    by_another_name = False
     while pending:
         node = pending.pop()
         if id(node) in seen:
@@ -103,10 +105,23 @@ def _reachable_launches(reading: Reading) -> list[str]:
         for part in reading.live(node):
             if id(part) in launched:
                 found.append(launched[id(part)])
+            elif _launches_by_another_name(part):
+                by_another_name = True
             for name in _mentioned(part):
+                named += [name] if name in reading.kernels else []
                 # `X.apply` reaches the forward of an autograd function.
                 pending += bodies.get("forward" if name == "apply" else name, [])
-    return found
+    return found + named if by_another_name else found
+
+
+def _launches_by_another_name(node: ast.AST) -> bool:
+    """`chosen[grid](…)`, or `run = kernel[grid]` to be called later."""
+    match node:
+        case ast.Call(func=ast.Subscript(value=ast.Name() | ast.Attribute() | ast.Subscript())):
+            return True
+        case ast.Assign(value=ast.Subscript(value=ast.Name())):
+            return True
+    return False
 
 
 def _bodies(reading: Reading) -> dict[str, list[ast.AST]]:

@@ -30,7 +30,7 @@ from evaluator.worker_host import WorkerHost
 logger = logging.getLogger(__name__)
 
 # Raised whenever a verdict or a modelled latency can change for the same source, so that old ones are not reused.
-REVISION = 1
+REVISION = 2
 
 _POLL_S = 0.2
 """Longest wait before the consumer gets what is ready, in seconds."""
@@ -80,9 +80,9 @@ class CpuEvaluator:
                 waiting.append((job, self._admit(job.source, pool, running)))
                 # Jobs are taken only as workers become free, so that a caller who stops giving them (Ctrl-C) waits for
                 # those in flight and no longer.
-                while sum(not future.done() for future in running.values()) >= self._workers:
+                while len(busy := [future for future in running.values() if not future.done()]) >= self._workers:
                     yield from _ready(waiting)
-                    wait(running.values(), return_when=FIRST_COMPLETED, timeout=_POLL_S)
+                    wait(busy, return_when=FIRST_COMPLETED, timeout=_POLL_S)
                 yield from _ready(waiting)
             for job, found in waiting:
                 yield job, found if isinstance(found, Evaluation) else found.result()

@@ -6,15 +6,16 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import wait as real_wait
 from pathlib import Path
 
 import pytest
 
-from evaluator.backends import create
+from evaluator.backends import cpu, create
 from evaluator.backends.cpu import CpuEvaluator
 from evaluator.errors import TaskError, UsageError
 from evaluator.testing import REFERENCE, RIGHT, SEED, TASK, WRONG, EvaluatorTestCase, changed, jobs
-from evaluator.types import EvalStatus, KernelSource
+from evaluator.types import EvalStatus, Evaluation, EvaluationJob, KernelSource
 
 
 def settings(**more):
@@ -283,3 +284,51 @@ def test_surrogates_and_null_bytes_in_a_source_are_verdicts(evaluator):
         found = one(evaluator, KernelSource(text=text))
         assert not found.status.passed
         assert not found.status.blames_harness, found.reason
+
+
+KERNEL = SEED[SEED.index("@triton.jit") : SEED.index("class ModelNew")]
+TWO_KERNELS = SEED.replace("class ModelNew", KERNEL.replace("sum_kernel", "other_kernel") + "class ModelNew")
+
+
+def test_a_kernel_that_no_check_ran_is_suspicious(evaluator):
+    text = TWO_KERNELS.replace(
+        "        sum_kernel[", "        kernel = sum_kernel if x.shape[0] < 64 else other_kernel\n        kernel["
+    )
+    found = one(evaluator, KernelSource(text=text))
+    assert found.status is EvalStatus.SUSPICIOUS, found.reason
+    assert "other_kernel at tall, which no check shape launches" in found.reason
+
+
+def test_a_kernel_that_some_check_ran_passes(evaluator):
+    text = TWO_KERNELS.replace(
+        "        sum_kernel[", "        kernel = sum_kernel if x.shape[1] < 131 else other_kernel\n        kernel["
+    )
+    found = one(evaluator, KernelSource(text=text))
+    assert found.status.passed, found.reason
+
+
+def test_waiting_for_a_free_worker_does_not_spin_on_what_is_done(monkeypatch):
+    """A finished future in the set makes `wait` return at once, and the loop burn the core that workers need."""
+    waited: list[int] = []
+    release = threading.Event()
+
+    def wait(futures, **options):
+        waited.append(len(futures))
+        release.set()
+        return real_wait(futures, **options)
+
+    def judge(source):
+        assert release.wait(60)
+        release.clear()
+        return Evaluation(source_sha=source.sha, task="t", evaluator="cpu", status=EvalStatus.PASSED)
+
+    monkeypatch.setattr(cpu, "wait", wait)
+    evaluator = cpu.CpuEvaluator(TASK, settings(workers=1))
+    monkeypatch.setattr(evaluator, "_prepare", lambda: None)
+    monkeypatch.setattr(evaluator, "_judge", judge)
+    sources = [KernelSource(text=SEED + f"# {index}\n") for index in range(5)]
+    found = list(
+        evaluator.evaluate(EvaluationJob(job_id=str(index), source=source) for index, source in enumerate(sources))
+    )
+    assert [job.source for job, _ in found] == sources
+    assert set(waited) == {1}

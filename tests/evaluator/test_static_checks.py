@@ -65,7 +65,8 @@ CLEAN = {
     "weights of a layer": with_(
         (
             "    def forward",
-            "    def __init__(self):\n        super().__init__()\n        self.lin = torch.nn.Linear(4, 4)\n\n    def forward",
+            "    def __init__(self):\n        super().__init__()\n        self.lin = torch.nn.Linear(4, 4)\n\n"
+            "    def forward",
         ),
         ("        out = torch", "        weight = self.lin.weight\n        out = torch"),
     ),

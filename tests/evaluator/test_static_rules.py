@@ -408,6 +408,14 @@ CLEAN = {
     "an autotuned kernel made by a call": beside(
         "softmax_kernel = triton.autotune(configs=[triton.Config({}, num_warps=4)], key=['n_cols'])(softmax_kernel)"
     ),
+    "a launch through a chosen name": changed(
+        LAUNCH,
+        "        kernel = softmax_kernel if n_rows else None\n" + LAUNCH.replace("softmax_kernel[", "kernel["),
+    ),
+    "a launch kept for later": changed(
+        LAUNCH,
+        "        run = softmax_kernel[grid]\n" + LAUNCH.replace("softmax_kernel[grid]", "run"),
+    ),
     "a kernel chosen by name": changed(LAUNCH, "        kernel = softmax_kernel\n" + LAUNCH),
     "a flag that is true": beside("FAST = True").replace(LAUNCH, "        if FAST:\n    " + LAUNCH),
 }
