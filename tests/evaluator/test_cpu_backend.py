@@ -318,7 +318,7 @@ def test_waiting_for_a_free_worker_does_not_spin_on_what_is_done(monkeypatch):
         return real_wait(futures, **options)
 
     def judge(source):
-        assert release.wait(60)
+        assert source is sources[-1] or release.wait(60)  # the last one is not waited for in the loop
         release.clear()
         return Evaluation(source_sha=source.sha, task="t", evaluator="cpu", status=EvalStatus.PASSED)
 
