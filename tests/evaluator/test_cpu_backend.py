@@ -320,7 +320,7 @@ def test_waiting_for_a_free_worker_does_not_spin_on_what_is_done(monkeypatch):
     def judge(source):
         assert source is sources[-1] or release.wait(60)  # the last one is not waited for in the loop
         release.clear()
-        return Evaluation(source_sha=source.sha, task="t", evaluator="cpu", status=EvalStatus.PASSED)
+        return Evaluation(source_sha=source.sha, task="t", evaluator="cpu", status=EvalStatus.WRONG_VALUE)
 
     monkeypatch.setattr(cpu, "wait", wait)
     evaluator = cpu.CpuEvaluator(TASK, settings(workers=1))
