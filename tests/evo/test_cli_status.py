@@ -134,6 +134,12 @@ def test_an_export_works_without_the_derived_trajectory_file(tmp_path):
     assert "turns" in outcome.out
 
 
+def test_an_export_without_a_folder_goes_into_the_first_run():
+    outcome = call("export", "one", "--format", "trl-grpo", "--allow-modelled")
+    assert outcome.code == 0
+    assert [path.name for path in sorted(Path("runs/one/exports/trl-grpo").glob("*.jsonl"))]
+
+
 def test_an_unknown_format_is_answered_with_the_nearest(tmp_path):
     outcome = call("export", "one", "--format", "trl-gpro", "--out", tmp_path / "data")
     assert outcome.code == 2
