@@ -38,6 +38,17 @@ _CALLS = {
     },
 }  # fmt: skip
 _NO_PROCESS = ("fork", "vfork", "clone")
+_FOR_COMPILERS = (
+    "fork",
+    "vfork",
+    "clone",
+    "clone3",
+    "execve",
+    "execveat",
+    "memfd_create",
+    "shmget",
+    *("kill", "tgkill"),
+)
 _TO_SELF = ("kill", "tkill", "tgkill")
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 
@@ -63,14 +74,17 @@ def new_network_namespace() -> None:
         raise _last_error("unshare")
 
 
-def forbid_system_calls() -> None:
+def forbid_system_calls(allow_processes: bool = False) -> None:
     """Refuse new processes and threads, exec, ptrace, sockets, shared memory and signals to others.
 
     Refused calls return EAGAIN (processes, as RLIMIT_NPROC would) or EPERM. PR_SET_NO_NEW_PRIVS must be set.
+    `allow_processes` leaves processes, threads and shared memory, for a process that must start compilers.
     """
     calls = _CALLS.get(platform.machine())
     if calls is None:
         raise OSError(errno.ENOSYS, f"no system call table for {platform.machine()}")
+    if allow_processes:
+        calls = {name: number for name, number in calls.items() if name not in _FOR_COMPILERS}
     program = b"".join(_filter(calls, os.getpid()))
     buffer = ctypes.create_string_buffer(program, len(program))
     fprog = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))

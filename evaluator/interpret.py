@@ -219,12 +219,12 @@ class _Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's ba
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        if func.overloadpacket in _ALLOCATIONS and isinstance(made, torch.Tensor):
-            _fill(made, self._value)
+        if func.overloadpacket in ALLOCATIONS and isinstance(made, torch.Tensor):
+            fill(made, self._value)
         return made
 
 
-_ALLOCATIONS = {
+ALLOCATIONS = {
     torch.ops.aten.empty,
     torch.ops.aten.empty_like,
     torch.ops.aten.empty_strided,
@@ -233,7 +233,8 @@ _ALLOCATIONS = {
 }
 
 
-def _fill(tensor: torch.Tensor, value: float) -> None:
+def fill(tensor: torch.Tensor, value: float) -> None:
+    """Fill floats with `value` (at most the dtype's largest), integers with -1 for NaN and 1 otherwise."""
     if tensor.is_floating_point():
         tensor.fill_(value if np.isnan(value) else min(value, torch.finfo(tensor.dtype).max))
     elif tensor.dtype != torch.bool:

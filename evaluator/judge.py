@@ -12,7 +12,7 @@ import hashlib
 import linecache
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 # Each check shape is run on its own distribution, and three of them on one of these as well.
-_VARIANTS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+VARIANTS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("inputs x10", lambda tensor: tensor * 10),
     ("inputs + 1", lambda tensor: tensor + 1),
     ("inputs x0.1", lambda tensor: tensor * 0.1),
@@ -116,28 +116,28 @@ class Judge:
     def _make_cases(self) -> Iterator[Case]:
         shapes = self.task.check_shapes
         # The first shape is often a single element, which shows little: the variants begin at the second.
-        varied = {name: ((index + 1) % len(shapes), change) for index, (name, change) in enumerate(_VARIANTS)}
+        varied = {name: ((index + 1) % len(shapes), change) for index, (name, change) in enumerate(VARIANTS)}
         for index, shape in enumerate(shapes):
             plain = self._case(shape, "", lambda tensor: tensor, required=True)
             yield replace(plain, repeat=index == min(1, len(shapes) - 1))
             for name, (place, change) in varied.items():
                 case = self._case(shape, f", {name}", change, required=False) if place == index else None
                 if case is not None:
-                    yield replace(case, growth=_growth(plain.expected, case.expected))
+                    yield replace(case, growth=output_growth(plain.expected, case.expected))
 
     def _case(self, shape: Workload, suffix: str, change: Callable[[Any], Any], required: bool) -> Any:
-        with _blame(self.task, shape), _seeded(self._seed, self.task.name, shape.name, suffix):
-            module = _reference(self.task, shape)
-            init_args = _init_args(module)
+        with blame(self.task, shape), seeded(self._seed, self.task.name, shape.name, suffix):
+            module = reference_names(self.task, shape)
+            init_args = constructor_args(module)
             model = module["Model"](*init_args)
-            inputs = [_changed(value, change) for value in module["get_inputs"]()]
+            inputs = [floats_changed(value, change) for value in module["get_inputs"]()]
             try:
-                expected = _run(model, inputs)
+                expected = run_reference(model, inputs)
             except (RuntimeError, ValueError, IndexError):
                 if required:
                     raise
                 return None
-            if not required and not all(_finite(tensor) for tensor in expected):
+            if not required and not all(is_finite(tensor) for tensor in expected):
                 return None  # the task does not allow such values
             state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
             return Case(
@@ -147,7 +147,7 @@ class Judge:
                 inputs=inputs,
                 digests=digests(state, inputs),
                 expected=expected,
-                exact=_exact(model, inputs, expected),
+                exact=exact_outputs(model, inputs, expected),
             )
 
 
@@ -167,7 +167,7 @@ def check_task(task: Task, seed: int = 0) -> str:
     return ""
 
 
-def _growth(plain: list[torch.Tensor], varied: list[torch.Tensor]) -> float:
+def output_growth(plain: list[torch.Tensor], varied: list[torch.Tensor]) -> float:
     """Largest rms(varied) / rms(plain) over the outputs, at least 1."""
     ratios = [
         correctness.rms(after.double()) / before_rms
@@ -186,12 +186,12 @@ def _constant_passes(judge: Judge, case: Case, constant: float) -> bool:
 
 
 def _benchmark_shapes(task: Task, workload: Workload, seed: int) -> Shapes:
-    with _blame(task, workload):
-        module = _reference(task, workload)
+    with blame(task, workload):
+        module = reference_names(task, workload)
         for abstract in (True, False):
             try:
-                with _seeded(seed, task.name, workload.name, "benchmark"), _floats_on_meta(abstract):
-                    init_args = _init_args(module)
+                with seeded(seed, task.name, workload.name, "benchmark"), _floats_on_meta(abstract):
+                    init_args = constructor_args(module)
                     model = module["Model"](*init_args)
                     inputs = [_without_contents(value) for value in module["get_inputs"]()]
             except Exception:
@@ -217,7 +217,8 @@ def _least_bytes(module: Mapping[str, Any], init_args: list[Any], state: Mapping
     return read + sum(_bytes(leaf) for leaf in correctness.flatten(outputs))
 
 
-def _reference(task: Task, workload: Workload) -> dict[str, Any]:
+def reference_names(task: Task, workload: Workload) -> dict[str, Any]:
+    """The names that a workload's reference module defines; run anew at every call."""
     source = reference_module_source(task, workload)
     name = f"<reference of {task.name} at {workload.name}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
@@ -229,11 +230,13 @@ def _reference(task: Task, workload: Workload) -> dict[str, Any]:
     return module.__dict__
 
 
-def _init_args(module: Mapping[str, Any]) -> list[Any]:
+def constructor_args(module: Mapping[str, Any]) -> list[Any]:
+    """What `Model` and `ModelNew` are constructed with."""
     return list(module["get_init_inputs"]()) if "get_init_inputs" in module else []
 
 
-def _run(model: Any, inputs: list[Any]) -> list[Any]:
+def run_reference(model: Any, inputs: list[Any]) -> list[Any]:
+    """Flattened outputs of the reference on copies of the inputs. Raises TypeError for outputs that are no tensors."""
     import torch
 
     with torch.no_grad():
@@ -244,13 +247,14 @@ def _run(model: Any, inputs: list[Any]) -> list[Any]:
     return [output.detach().clone() for output in outputs if isinstance(output, torch.Tensor)]
 
 
-def _exact(model: Any, inputs: list[Any], expected: list[Any]) -> list[Any] | None:
+def exact_outputs(model: Any, inputs: list[Any], expected: list[Any]) -> list[Any] | None:
+    """The float64 reference's outputs, or None where it cannot be upcast."""
     import torch
 
     try:
         with _in_float64():
-            wide = [_changed(value, torch.Tensor.double) for value in inputs]
-            outputs = _run(copy.deepcopy(model).double(), wide)
+            wide = [floats_changed(value, torch.Tensor.double) for value in inputs]
+            outputs = run_reference(copy.deepcopy(model).double(), wide)
     except Exception:  # a reference that insists on its dtype; the tolerance still judges
         return None
     usable = len(outputs) == len(expected) and all(
@@ -259,7 +263,8 @@ def _exact(model: Any, inputs: list[Any], expected: list[Any]) -> list[Any] | No
     return outputs if usable else None
 
 
-def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+def floats_changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    """`change(value)` for a float tensor, anything else as it is."""
     import torch
 
     if isinstance(value, torch.Tensor) and value.is_floating_point():
@@ -267,7 +272,8 @@ def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-def _finite(tensor: torch.Tensor) -> bool:
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds no NaN and no inf."""
     return not tensor.is_floating_point() or bool(tensor.isfinite().all())
 
 
@@ -292,12 +298,12 @@ def _bytes(value: Any) -> int:
 
 
 @contextmanager
-def _seeded(seed: int, *names: str) -> Iterator[None]:
-    """torch's generator seeded from (seed, names) inside, untouched outside."""
+def seeded(seed: int, *names: str, devices: Sequence[int] = ()) -> Iterator[None]:
+    """torch's generators (of the CPU and of these CUDA devices) seeded from (seed, names) inside, untouched outside."""
     import torch
 
     digest = hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=list(devices)):
         torch.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
         yield
 
@@ -349,7 +355,7 @@ def _in_float64() -> Iterator[None]:
 
 
 @contextmanager
-def _blame(task: Task, workload: Workload) -> Iterator[None]:
+def blame(task: Task, workload: Workload) -> Iterator[None]:
     """A reference that fails is the task's fault and says so."""
     try:
         yield

@@ -74,14 +74,14 @@ def enter(limits: Limits, keep: Iterable[int], home: Path, slot: int = 0) -> dic
     os.umask(0o077)
     os.chdir(home)
     _close_all_but({0, 1, 2, *keep})
-    walls = {"network": _try(confine.new_network_namespace)}
+    walls = {"network": attempt(confine.new_network_namespace)}
     _set_limits(limits)
-    walls["files"] = _try(lambda: confine.restrict_files(_readable(), [home]))
-    walls["user"] = _drop_root(home, slot, files_are_walled=walls["files"] == "on")
+    walls["files"] = attempt(lambda: confine.restrict_files(readable(), [home]))
+    walls["user"] = drop_root(home, slot, files_are_walled=walls["files"] == "on")
     confine.prctl(confine.PR_SET_NO_NEW_PRIVS, 1)
     # After the change of user, which clears it: the job dies with the process that forked it.
     confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
-    walls["system calls"] = _try(confine.forbid_system_calls)
+    walls["system calls"] = attempt(confine.forbid_system_calls)
     if walls["system calls"] == "on":
         # No process can be made and no socket opened, with or without the namespace.
         walls["network"] = "on"
@@ -106,7 +106,8 @@ def capabilities() -> dict[str, str]:
         return {"sandbox": lines[-1] if lines else f"the probe ended with code {done.returncode}"}
 
 
-def _try(raise_wall: Callable[[], None]) -> str:
+def attempt(raise_wall: Callable[[], None]) -> str:
+    """`on` when the wall stands, or why the machine refuses it."""
     try:
         raise_wall()
     except OSError as error:
@@ -141,7 +142,7 @@ def _set_limits(limits: Limits) -> None:
         resource.setrlimit(which, (soft, hard))
 
 
-def _drop_root(home: Path, slot: int, files_are_walled: bool) -> str:
+def drop_root(home: Path, slot: int, files_are_walled: bool) -> str:
     """RLIMIT_NPROC and file permissions do not bind root, so root becomes a user that owns nothing.
 
     Where Python itself is readable by root only, the new user keeps the right to read what Landlock leaves.
@@ -187,7 +188,8 @@ def _packages() -> list[Path]:
     return [own, *(Path(prefix) for prefix in dict.fromkeys(prefixes))]
 
 
-def _readable() -> list[Path]:
+def readable() -> list[Path]:
+    """What any confined process may read: Python, the packages, the system's libraries."""
     system = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime", "/sys/devices/system/cpu")
     devices = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/proc/self", "/proc/cpuinfo", "/proc/meminfo")
     return [*_packages(), *map(Path, (*system, *devices))]

@@ -180,7 +180,7 @@ def _check_one(source: str, case: dict[str, Any], redzone_bytes: int) -> dict[st
     """
     found, after = _run(source, case, redzone_bytes, math.nan)
     result = {
-        "outputs": [_plain(out) for out in found.outputs],
+        "outputs": [plain_output(out) for out in found.outputs],
         "digests": after,
         "out_of_bounds": [str(finding) for finding in found.out_of_bounds],
         "kernels": list(found.kernels),
@@ -200,7 +200,7 @@ def _run(source: str, case: dict[str, Any], redzone_bytes: int, poison: float) -
     return found, digests(state, inputs)
 
 
-def _plain(output: object) -> Any:
+def plain_output(output: object) -> Any:
     """An exact `torch.Tensor` as it is, anything else as its type's name (see `correctness.compare`)."""
     import torch
 
@@ -217,7 +217,7 @@ def _has_nan(output: object) -> bool:
 
 
 def _digests(found: Any) -> list[str]:
-    return [out if isinstance(out, str) else wire.digest(out) for out in map(_plain, found.outputs)]
+    return [out if isinstance(out, str) else wire.digest(out) for out in map(plain_output, found.outputs)]
 
 
 _JOBS: dict[str, Callable[[dict[str, Any]], Any]] = {"compile": _compile, "check": _check, "trace": _trace}
