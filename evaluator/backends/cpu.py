@@ -2,145 +2,44 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import logging
-import os
-import shutil
-import tempfile
-import threading
-import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 from evaluator import hardware
-from evaluator.cache import VerdictCache, default_folder
-from evaluator.cascade import Facts, Stage, walk
+from evaluator.backends.local import LocalEvaluator, versions
 from evaluator.errors import TaskError
 from evaluator.judge import Judge, check_task
-from evaluator.sandbox import Limits
-from evaluator.stages import CpuStages, static_stage
-from evaluator.types import EvalStatus, Evaluation, EvaluationJob, KernelSource, Task
-from evaluator.version import __version__
+from evaluator.stages import CpuStages
+from evaluator.types import Evaluation, KernelSource, Task
 from evaluator.worker_host import WorkerHost
 
-logger = logging.getLogger(__name__)
-
-# Raised whenever a verdict or a modelled latency can change for the same source, so that old ones are not reused.
-REVISION = 2
-
-_POLL_S = 0.2
-"""Longest wait before the consumer gets what is ready, in seconds."""
+__all__ = ["CpuEvaluator", "versions"]
 
 
-class CpuEvaluator:
+class CpuEvaluator(LocalEvaluator):
     """Judges on the CPU; see `evaluator.protocol.Evaluator` for the contract.
 
     Settings: `target`, `workers`, `timeout_s`, `memory_mb`, `cache`, `cache_dir`, `seed` (evo.config has their
-    meaning and defaults). Nothing is started before the first source that is not in the cache.
+    meaning and defaults). Nothing is started before the first source that is not in the cache. `evaluate` raises
+    `TaskError` before any candidate is run when the task itself is at fault: its reference fails, a constant output
+    passes it, or its seed does not.
     """
 
+    name = "cpu"
+    revision = 2
+
     def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
-        self._task = task
         self._hardware = hardware.get(str(settings.get("target", "h200")))
-        self._workers = int(settings.get("workers") or os.cpu_count() or 1)
-        self._seed = int(settings.get("seed", 0))
-        self._limits = Limits(
-            wall_seconds=float(settings.get("timeout_s", 30.0)),
-            memory_bytes=int(settings.get("memory_mb", 6144)) << 20,
-        )
-        self._cache = self._open_cache(settings) if settings.get("cache", True) else None
-        self._lock = threading.Lock()
+        super().__init__(task, settings, self._hardware.name)
         self._stages: CpuStages | None = None
         self._hosts: list[WorkerHost] = []
-        self._folder: Path | None = None
         self._baseline: dict[str, float] | None = None
         self._seed_evaluation: Evaluation | None = None
-        self._closed = False
 
-    @property
-    def task(self) -> Task:
-        """The task every job is judged on."""
-        return self._task
-
-    def evaluate(self, jobs: Iterable[EvaluationJob]) -> Iterator[tuple[EvaluationJob, Evaluation]]:
-        """Judge `jobs`, `workers` at once, yielding in submission order.
-
-        Raises `TaskError` before any candidate is run when the task itself is at fault: its reference fails, a
-        constant output passes it, or its seed does not.
-        """
-        pool = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="kernevo-judge")
-        running: dict[str, Future[Evaluation]] = {}
-        waiting: deque[tuple[EvaluationJob, Evaluation | Future[Evaluation]]] = deque()
-        try:
-            for job in jobs:
-                waiting.append((job, self._admit(job.source, pool, running)))
-                # Jobs are taken only as workers become free, so that a caller who stops giving them (Ctrl-C) waits for
-                # those in flight and no longer.
-                while len(busy := [future for future in running.values() if not future.done()]) >= self._workers:
-                    yield from _ready(waiting)
-                    wait(busy, return_when=FIRST_COMPLETED, timeout=_POLL_S)
-                yield from _ready(waiting)
-            for job, found in waiting:
-                yield job, found if isinstance(found, Evaluation) else found.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-    def _admit(
-        self, source: KernelSource, pool: ThreadPoolExecutor, running: dict[str, Future[Evaluation]]
-    ) -> Evaluation | Future[Evaluation]:
-        """What is known of a source already, or the future of its verdict."""
-        known = self._cached(source) or self._refused(source)
-        if known is not None:
-            return known
-        self._prepare()
-        if source.sha not in running:
-            running[source.sha] = pool.submit(self._judge, source)
-        return running[source.sha]
-
-    def _refused(self, source: KernelSource) -> Evaluation | None:
-        """The verdict of the static stage alone where it objects: no worker is needed to say so."""
-        static = static_stage(self._task)
-        return self._walked(source, [("static", static)]) if static(Facts(source)) else None
-
-    def close(self) -> None:
-        """Stop workers and remove temporary files; safe to call twice."""
-        with self._lock:
-            self._closed = True
-            for host in self._hosts:
-                host.close()
-            self._hosts = []
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                self._folder = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _open_cache(self, settings: Mapping[str, Any]) -> VerdictCache:
-        folder = settings.get("cache_dir")
-        seed_sha = KernelSource(text=self._task.seed_source).sha if self._task.seed_source else None
-        context = {
-            "task": self._task.fingerprint,
-            "baseline": seed_sha,
-            "evaluator": ["cpu", __version__, REVISION],
-            "target": self._hardware.name,
-            "seed": self._seed,
-            "limits": self._limits.model_dump(),
-            "versions": versions(),
-        }
-        return VerdictCache(Path(folder).expanduser() if folder else default_folder(), context)
-
-    def _cached(self, source: KernelSource) -> Evaluation | None:
-        return self._cache.get(source) if self._cache else None
+    def _release(self) -> None:
+        for host in self._hosts:
+            host.close()
+        self._hosts = []
 
     def _prepare(self) -> None:
         """Start the workers, refuse a task that cannot tell right from wrong, judge the seed."""
@@ -153,13 +52,10 @@ class CpuEvaluator:
 
     def _start(self) -> CpuStages:
         with self._lock:
-            if self._closed:
-                raise RuntimeError("the evaluator is closed")
             if self._stages is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="kernevo-"))
-                self._folder.chmod(0o711)  # workers of another user pass through to their own folders
-                compiler = WorkerHost(self._folder, interpret=False)
-                interpreter = WorkerHost(self._folder, interpret=True)
+                folder = self._make_folder()
+                compiler = WorkerHost(folder, interpret=False)
+                interpreter = WorkerHost(folder, interpret=True)
                 self._hosts = [compiler, interpreter]
                 for host in self._hosts:
                     host.start()
@@ -200,53 +96,3 @@ class CpuEvaluator:
 
     def _walk(self, stages: CpuStages, source: KernelSource, baseline: Mapping[str, float]) -> Evaluation:
         return self._walked(source, stages.stages(baseline))
-
-    def _walked(self, source: KernelSource, stages: Sequence[tuple[str, Stage]]) -> Evaluation:
-        started = time.perf_counter()
-        facts = Facts(source)
-        verdict, records = walk(stages, facts)
-        if verdict.status is EvalStatus.HARNESS_ERROR:
-            logger.error("%s: %s", self._task.name, verdict.reason)
-        passed = verdict.status.passed
-        return Evaluation(
-            source_sha=source.sha,
-            task=self._task.name,
-            evaluator="cpu",
-            status=verdict.status,
-            reason=verdict.reason,
-            explain=verdict.explain or verdict.reason,
-            stages=records,
-            timings=facts.timings if passed else {},
-            profile=facts.profile if passed else None,
-            checks_passed=facts.checks_passed,
-            checks_total=facts.checks_total,
-            max_error=facts.max_error,
-            evaluator_version=f"{__version__}.{REVISION}",
-            target=self._hardware.name,
-            seconds=time.perf_counter() - started,
-        )
-
-
-def _ready(
-    waiting: deque[tuple[EvaluationJob, Evaluation | Future[Evaluation]]],
-) -> Iterator[tuple[EvaluationJob, Evaluation]]:
-    """Take what is known from the front of the queue, in order."""
-    while waiting:
-        job, found = waiting[0]
-        if isinstance(found, Future):
-            if not found.done():
-                return
-            found = found.result()
-        waiting.popleft()
-        yield job, found
-
-
-def versions() -> dict[str, str]:
-    """Installed versions that can change a verdict, without importing them."""
-    found = {}
-    for name in ("torch", "triton", "numpy"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "missing"
-    return found

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.backends import cpu, create
+from evaluator.backends import create, local
 from evaluator.backends.cpu import CpuEvaluator
 from evaluator.errors import TaskError, UsageError
 from evaluator.testing import REFERENCE, RIGHT, SEED, TASK, WRONG, EvaluatorTestCase, changed, jobs
@@ -322,8 +322,8 @@ def test_waiting_for_a_free_worker_does_not_spin_on_what_is_done(monkeypatch):
         release.clear()
         return Evaluation(source_sha=source.sha, task="t", evaluator="cpu", status=EvalStatus.WRONG_VALUE)
 
-    monkeypatch.setattr(cpu, "wait", wait)
-    evaluator = cpu.CpuEvaluator(TASK, settings(workers=1))
+    monkeypatch.setattr(local, "wait", wait)
+    evaluator = CpuEvaluator(TASK, settings(workers=1))
     monkeypatch.setattr(evaluator, "_prepare", lambda: None)
     monkeypatch.setattr(evaluator, "_judge", judge)
     sources = [KernelSource(text=SEED + f"# {index}\n") for index in range(5)]
