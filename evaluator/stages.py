@@ -190,6 +190,7 @@ class CpuStages:
                 kind="modelled",
                 median_ms=latency,
                 baseline_ms=baseline.get(workload.name),
+                baseline="seed" if workload.name in baseline else "",
                 speed_of_light_ms=light,
             )
         facts.profile = Profile(

@@ -182,6 +182,12 @@ class Timing(Frozen):
     """Lower end of the 95 % interval of baseline/candidate; None when there is no spread to speak of."""
     ratio_high: float | None = None
     speed_of_light_ms: float | None = None
+    wall_ms: float | None = None
+    """Milliseconds per call by the judge's own clock, calls back to back: launching included. Measured ones only."""
+    energy_mj: float | None = None
+    """Millijoules per call from the GPU's energy counter, flushing included; None where it cannot be read."""
+    baseline: str = ""
+    """What `baseline_ms` is of: seed, eager, torch.compile, max-autotune."""
 
     @property
     def speedup(self) -> float | None:

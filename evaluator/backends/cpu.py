@@ -77,7 +77,7 @@ class CpuEvaluator(LocalEvaluator):
             )
         baseline = {name: timing.median_ms for name, timing in evaluation.timings.items()}
         against_itself = {
-            name: timing.model_copy(update={"baseline_ms": baseline[name]})
+            name: timing.model_copy(update={"baseline_ms": baseline[name], "baseline": "seed"})
             for name, timing in evaluation.timings.items()
         }
         self._seed_evaluation = evaluation.model_copy(update={"timings": against_itself, "cached": False})
