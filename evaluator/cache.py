@@ -68,14 +68,15 @@ class VerdictCache:
         path = self.path(source)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, evaluation.model_dump_json().encode())
+            replace_file(path, evaluation.model_dump_json().encode())
         except OSError as error:
             if not self._warned:
                 logger.warning("verdicts are not kept: %s", error)
                 self._warned = True
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
+    """Write beside `path` and rename, so that readers never see half a file. Raises OSError."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:
