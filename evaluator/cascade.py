@@ -28,6 +28,8 @@ class Facts:
     """Compiled launches by workload name, in launch order."""
     resources: dict[str, KernelResources] = field(default_factory=dict)
     """By launch key (see `evaluator.stages`)."""
+    launches: dict[str, list[Any]] = field(default_factory=dict)
+    """(LaunchTrace, KernelResources) of each launch by workload name: what the cost model was given."""
     timings: dict[str, Timing] = field(default_factory=dict)
     profile: Profile | None = None
     notes: list[str] = field(default_factory=list)

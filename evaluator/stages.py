@@ -99,6 +99,7 @@ class CpuStages:
             pairs = self._pair(facts, workload, traces[workload.name])
             if isinstance(pairs, Verdict):
                 return pairs
+            facts.launches[workload.name] = pairs
             launches[workload.name] = self._predict(pairs)
         return self._time(facts, launches, baseline)
 

@@ -1,0 +1,1 @@
+"""Tests of what the benchmarks do beside running."""
