@@ -1,6 +1,6 @@
-"""Modelled latency of a launch on a target GPU. Not a measurement, and not calibrated: good for comparing variants.
+"""Modelled latency of launches on a target GPU. Not a measurement: good for comparing variants.
 
-What goes in: how much the launch does (`LaunchTrace`, counted in the interpreter) and what the compiler made of it
+What goes in: how much a launch does (`LaunchTrace`, counted in the interpreter) and what the compiler made of it
 (`KernelResources`, from ptxas and the SASS). What comes out, per launch, in milliseconds:
 
     dram     bytes that reach DRAM / bandwidth; or, when few programs run, bytes per SM / what one SM can pull
@@ -14,20 +14,28 @@ What goes in: how much the launch does (`LaunchTrace`, counted in the interprete
 
 The p-norm is a smooth maximum: the largest term decides, and terms of equal size hide each other only partly (the
 roofline model of Williams, Waterman and Patterson, 2009, with imperfect overlap). Latency hiding follows Little's law
-as in Volkov, "Understanding Latency Hiding on GPUs" (2016). docs/cost-model.md tells what all this ignores.
+as in Volkov, "Understanding Latency Hiding on GPUs" (2016). docs/cost-model.md tells what all this ignores, and how the
+coefficients were fitted to measured kernels (`evaluator.calibration`).
+
+Arrays are over launches, (n,), or over launches and their buffers, (n, b); times are seconds unless a name says ms.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import Field
 
 from evaluator.hardware import Hardware
-from evaluator.occupancy import WARP, Occupancy, occupancy
-from evaluator.trace import BufferTraffic, LaunchTrace
+from evaluator.launch_features import PIPES, Array, Features, features
+from evaluator.occupancy import WARP
 from evaluator.types import Frozen, KernelResources, LaunchProfile
+
+if TYPE_CHECKING:
+    from evaluator.trace import LaunchTrace
 
 
 class Coefficients(Frozen):
@@ -35,6 +43,8 @@ class Coefficients(Frozen):
 
     overlap: float = 4.0
     """p of the smooth maximum; larger means better overlap."""
+    dram_reach: float = 1.0
+    """Share of the measured copy bandwidth that kernels reach."""
     l2_usable: float = 0.7
     """Share of L2 that keeps reusable data beside streams."""
     sm_pull: float = 3.0
@@ -66,204 +76,188 @@ class Coefficients(Frozen):
 
 
 DEFAULT = Coefficients()
-_TENSOR_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "tf32", "fp64": "float64", "int8": "int8"}
+TERMS = ("dram", "l2", "tensor", "issue", "latency")
 _MUFU_LANES = 16
 """Special-function results per SM and clock (CUDA C++ Programming Guide, arithmetic throughput)."""
 _SCHEDULERS = 4
+_REDUCTION_INSTRUCTIONS = 12
+_MAX_IDLE = 32.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says of n launches, in seconds and bytes."""
+
+    latency_s: Array
+    terms: Mapping[str, Array]
+    """Seconds by name: those of `TERMS`, and launch."""
+    dram_bytes: Array
+    l2_bytes: Array
 
 
 def predict(
     launches: Sequence[tuple[LaunchTrace, KernelResources]], hardware: Hardware, coefficients: Coefficients = DEFAULT
 ) -> list[LaunchProfile]:
     """The modelled profile of each launch, in order. Raises ValueError for one that does not fit on an SM."""
-    return [profile_launch(trace, resources, hardware, coefficients) for trace, resources in launches]
+    if not launches:
+        return []
+    held = features(launches, hardware)
+    found = latencies(held, hardware, coefficients)
+    residents = resident(held, hardware)
+    profiles = []
+    for row, (trace, resources) in enumerate(launches):
+        terms = {name: float(values[row]) * 1e3 for name, values in found.terms.items()}
+        profiles.append(
+            LaunchProfile(
+                kernel=trace.kernel,
+                grid=trace.grid,
+                occupancy=min(residents[row] * resources.num_warps / hardware.max_warps_per_sm, 1.0),
+                waves=trace.programs / (hardware.sms * held.blocks[row]),
+                latency_ms=float(found.latency_s[row]) * 1e3,
+                dram_bytes=float(found.dram_bytes[row]),
+                l2_bytes=float(found.l2_bytes[row]),
+                flops=float(held.dot_flops[row] + held.fma_flops[row]),
+                terms=terms,
+                bound=_bound(terms, float(found.latency_s[row]) * 1e3),
+            )
+        )
+    return profiles
 
 
-def profile_launch(
-    trace: LaunchTrace, resources: KernelResources, hardware: Hardware, coefficients: Coefficients = DEFAULT
-) -> LaunchProfile:
-    """The modelled profile of one launch. Raises ValueError when a program does not fit on an SM."""
-    fits = occupancy(hardware, resources.num_warps, resources.registers, resources.shared_bytes)
-    if fits.blocks == 0:
-        raise ValueError(f"{trace.kernel}: one program needs more {fits.limiter} than an SM of {hardware.name} has")
-    resident = min(fits.blocks, math.ceil(trace.programs / hardware.sms))
-    dram = sum(dram_bytes(buffer, trace, hardware, fits, coefficients) for buffer in trace.buffers)
-    spilled = spill_bytes(trace, resources)
-    asked = sum(buffer.read_bytes + buffer.write_bytes for buffer in trace.buffers) + spilled
-    issue = issue_seconds(trace, resources, hardware, coefficients)
-    seconds = {
-        "dram": dram_seconds(dram, trace, hardware, coefficients),
+def _bound(terms: Mapping[str, float], latency_ms: float) -> str:
+    """The largest term, or launch where it takes longer than all the rest together."""
+    busy = {name: terms[name] for name in TERMS}
+    return "launch" if terms["launch"] > latency_ms / 2 else max(busy, key=lambda name: busy[name])
+
+
+def latencies(held: Features, hardware: Hardware, coefficients: Coefficients = DEFAULT) -> Prediction:
+    """Latency and terms of all launches at once."""
+    reached = dram_bytes(held, hardware, coefficients)
+    asked = held.buffers.read.sum(1) + held.buffers.write.sum(1) + spill_bytes(held)
+    terms = {
+        "dram": dram_seconds(reached.sum(1), held, hardware, coefficients),
         "l2": asked / hardware.l2_bytes_per_s,
-        "tensor": tensor_seconds(trace, resources, hardware, coefficients),
-        "issue": issue,
-        "latency": latency_seconds(trace, resources, hardware, fits, resident, coefficients),
+        "tensor": tensor_seconds(held, hardware, coefficients),
+        "issue": issue_seconds(held, hardware, coefficients),
+        "latency": latency_seconds(held, hardware, coefficients, reached),
     }
-    p = coefficients.overlap
-    largest = max(seconds.values())
-    busy = largest * sum((value / largest) ** p for value in seconds.values()) ** (1 / p) if largest else 0.0
-    bound = max(seconds, key=lambda term: seconds[term])
-    if hardware.launch_s > busy:
-        bound = "launch"
-    terms = {name: value * 1e3 for name, value in {**seconds, "launch": hardware.launch_s}.items()}
-    return LaunchProfile(
-        kernel=trace.kernel,
-        grid=trace.grid,
-        occupancy=min(resident * resources.num_warps / hardware.max_warps_per_sm, 1.0),
-        waves=trace.programs / (hardware.sms * fits.blocks),
-        latency_ms=(busy + hardware.launch_s) * 1e3,
-        dram_bytes=dram,
-        l2_bytes=asked,
-        flops=sum(trace.dot_flops.values()) + trace.ops.get("fma", 0.0),
-        terms=terms,
-        bound=bound,
-    )
+    busy = smooth_maximum(np.stack([terms[name] for name in TERMS]), coefficients.overlap)
+    terms["launch"] = np.full_like(busy, hardware.launch_s)
+    return Prediction(busy + hardware.launch_s, terms, reached.sum(1), asked)
 
 
-def dram_bytes(
-    buffer: BufferTraffic,
-    trace: LaunchTrace,
-    hardware: Hardware,
-    fits: Occupancy,
-    coefficients: Coefficients = DEFAULT,
-) -> float:
-    """Bytes of one buffer that reach DRAM: first touches, what a later wave finds evicted, and evicted re-reads."""
+def smooth_maximum(values: Array, p: float) -> Array:
+    """p-norm over the first axis of non-negative values."""
+    largest = values.max(0)
+    scaled = values / np.where(largest > 0, largest, 1.0)
+    total: Array = largest * (scaled**p).sum(0) ** (1 / p)
+    return total
+
+
+def resident(held: Features, hardware: Hardware) -> Array:
+    """Programs on a busy SM at one time."""
+    return np.minimum(held.blocks, np.ceil(held.programs / hardware.sms))
+
+
+def dram_bytes(held: Features, hardware: Hardware, coefficients: Coefficients = DEFAULT) -> Array:
+    """(n, b) bytes that reach DRAM: first touches, what a later wave finds evicted, and evicted re-reads."""
+    buffers = held.buffers
     cache = hardware.l2_bytes * coefficients.l2_usable
-    concurrent = min(trace.programs, hardware.sms * fits.blocks)
-    first = min(buffer.unique_read_bytes * trace.programs * buffer.sharing, buffer.read_bytes)
-    distinct = min(first, float(buffer.nbytes))
+    programs = held.programs[:, None]
+    concurrent = np.minimum(held.programs, hardware.sms * held.blocks)[:, None]
+    first = np.minimum(buffers.unique_read * programs * buffers.sharing, buffers.read)
+    distinct = np.minimum(first, buffers.nbytes)
     # What all resident programs touch in one wave is the distance until a later wave touches it again.
-    wave = sum(min(float(other.nbytes), _touched(other) * concurrent * other.sharing) for other in trace.buffers)
+    touched = np.maximum(buffers.unique_read, buffers.unique_write)
+    wave = np.minimum(buffers.nbytes, touched * concurrent * buffers.sharing).sum(1, keepdims=True)
     reads = distinct + (first - distinct) * _miss(cache, wave)
     # A program's own second pass comes after all its resident neighbours' first.
-    again = max(0.0, buffer.read_bytes - buffer.unique_read_bytes * trace.programs)
-    reads += again * buffer.sharing * _miss(cache, buffer.unique_read_bytes * concurrent * buffer.sharing)
-    writes = min(buffer.write_bytes, float(buffer.nbytes)) + buffer.atomic_bytes * _miss(cache, buffer.nbytes)
-    return reads + writes
+    again = np.maximum(0.0, buffers.read - buffers.unique_read * programs)
+    reads = reads + again * buffers.sharing * _miss(cache, buffers.unique_read * concurrent * buffers.sharing)
+    writes = np.minimum(buffers.write, buffers.nbytes) + buffers.atomic * _miss(cache, buffers.nbytes)
+    total: Array = reads + writes
+    return total
 
 
-def _touched(buffer: BufferTraffic) -> float:
-    return max(buffer.unique_read_bytes, buffer.unique_write_bytes)
-
-
-def _miss(cache: float, distance: float) -> float:
+def _miss(cache: float, distance: Array) -> Array:
     """Share of re-references that miss: none while the reuse distance fits, rising with what does not."""
-    return 0.0 if distance <= cache else 1.0 - cache / distance
+    return np.maximum(0.0, 1.0 - cache / np.maximum(distance, 1.0))
 
 
-def dram_seconds(total: float, trace: LaunchTrace, hardware: Hardware, coefficients: Coefficients = DEFAULT) -> float:
+def dram_seconds(total: Array, held: Features, hardware: Hardware, coefficients: Coefficients = DEFAULT) -> Array:
     """Time for `total` bytes: the memory's bandwidth, or that of the SMs when few of them have work."""
-    per_sm = hardware.dram_bytes_per_s / hardware.sms * coefficients.sm_pull
-    busiest = total / trace.programs * math.ceil(trace.programs / hardware.sms)
-    return max(total / hardware.dram_bytes_per_s, busiest / per_sm)
+    rate = hardware.dram_bytes_per_s * coefficients.dram_reach
+    per_sm = rate / hardware.sms * coefficients.sm_pull
+    busiest = total / held.programs * np.ceil(held.programs / hardware.sms)
+    longest: Array = np.maximum(total / rate, busiest / per_sm)
+    return longest
 
 
-def spill_bytes(trace: LaunchTrace, resources: KernelResources) -> float:
+def spill_bytes(held: Features) -> Array:
     """Local-memory traffic: each spilled byte is written and read once per memory round of every thread."""
-    per_thread = resources.spill_store_bytes + resources.spill_load_bytes
-    return per_thread * trace.programs * resources.num_warps * WARP * max(1.0, trace.rounds_per_program)
+    return held.spilled * held.programs * held.warps * WARP * np.maximum(1.0, held.rounds)
 
 
-def tensor_seconds(
-    trace: LaunchTrace, resources: KernelResources, hardware: Hardware, coefficients: Coefficients = DEFAULT
-) -> float:
+def tensor_seconds(held: Features, hardware: Hardware, coefficients: Coefficients = DEFAULT) -> Array:
     """Tensor-core time of the busiest SM."""
-    if not trace.dot_flops or trace.dot_tile is None:
-        return 0.0
-    m, n, _ = trace.dot_tile
-    efficiency = m * n / (m * n + coefficients.tile_overhead * (m + n))
-    if hardware.arch >= 90 and not resources.sass_mix.get("wgmma"):
-        efficiency *= coefficients.mma_share
-    if resources.num_warps < _SCHEDULERS:
-        efficiency *= min(1.0, _resident_warps(trace, resources, hardware) / _SCHEDULERS)
-    seconds = sum(
-        flops / hardware.peak_flops(_TENSOR_DTYPES.get(dtype, "float32")) for dtype, flops in trace.dot_flops.items()
-    )
-    return seconds / efficiency * imbalance(trace, hardware)
+    area = held.tile_m * held.tile_n
+    efficiency = area / (area + coefficients.tile_overhead * (held.tile_m + held.tile_n))
+    if hardware.arch >= 90:
+        efficiency = efficiency * np.where(held.warp_group > 0, 1.0, coefficients.mma_share)
+    fed = np.minimum(1.0, resident(held, hardware) * held.warps / _SCHEDULERS)
+    return held.peak_seconds / (efficiency * fed) * imbalance(held, hardware)
 
 
-def _resident_warps(trace: LaunchTrace, resources: KernelResources, hardware: Hardware) -> float:
-    fits = occupancy(hardware, resources.num_warps, resources.registers, resources.shared_bytes)
-    return min(fits.blocks, math.ceil(trace.programs / hardware.sms)) * resources.num_warps
-
-
-def imbalance(trace: LaunchTrace, hardware: Hardware) -> float:
+def imbalance(held: Features, hardware: Hardware) -> Array:
     """The busiest SM's programs over the average's: 2 for 133 equal programs on 132 SMs."""
-    share = trace.programs / hardware.sms
-    return math.ceil(share) / share
+    share = held.programs / hardware.sms
+    return np.ceil(share) / share
 
 
-def issue_seconds(
-    trace: LaunchTrace, resources: KernelResources, hardware: Hardware, coefficients: Coefficients = DEFAULT
-) -> float:
+def issue_seconds(held: Features, hardware: Hardware, coefficients: Coefficients = DEFAULT) -> Array:
     """Time the busiest SM needs to issue its instructions, or to compute its special functions."""
-    slots = hardware.sms * _SCHEDULERS * hardware.clock_hz
-    issued = instructions(trace, resources, coefficients)[0] / slots
-    return max(issued, _mufu_seconds(trace, hardware)) * imbalance(trace, hardware)
+    issued = instructions(held, coefficients) / (hardware.sms * _SCHEDULERS * hardware.clock_hz)
+    results = held.ops["mufu"] + held.ops["divide"]
+    special = results / (hardware.sms * _MUFU_LANES * hardware.clock_hz)
+    return np.maximum(issued, special) * imbalance(held, hardware)
 
 
-def _mufu_seconds(trace: LaunchTrace, hardware: Hardware) -> float:
-    results = trace.ops.get("mufu", 0.0) + trace.ops.get("divide", 0.0)
-    return results / (hardware.sms * _MUFU_LANES * hardware.clock_hz)
-
-
-def instructions(
-    trace: LaunchTrace, resources: KernelResources, coefficients: Coefficients = DEFAULT
-) -> tuple[float, float]:
-    """(warp instructions of the whole launch, of one program). Lanes that a small block leaves idle are paid for."""
-    threads = resources.num_warps * WARP
-    lanes = trace.programs * threads
-    elements = sum(coefficients.issue_cost.get(name, 1.0) * count for name, count in trace.ops.items())
-    rounds = max(1.0, trace.rounds_per_program)
-    # A block of 64 elements on 256 threads issues as much as one of 256.
-    idle = max(1.0, lanes * rounds / max(_moved_elements(trace), 1.0)) if trace.ops else 1.0
-    width = access_bytes(resources)
-    asked = sum(buffer.read_bytes + buffer.write_bytes for buffer in trace.buffers)
-    accesses = max(asked / width / WARP, trace.programs * resources.num_warps * trace.reads_per_program)
-    spills = (resources.spill_store_bytes + resources.spill_load_bytes) / 4 * lanes / WARP * rounds
-    total = elements / WARP * min(idle, 32.0) + (accesses + spills) * coefficients.memory_instruction
-    total += trace.reductions_per_program * trace.programs * resources.num_warps * 12
-    return total, total / trace.programs
-
-
-def _moved_elements(trace: LaunchTrace) -> float:
-    # Four bytes an element is close enough for counting idle lanes.
-    return sum(buffer.read_bytes for buffer in trace.buffers) / 4
-
-
-def access_bytes(resources: KernelResources) -> float:
-    """Bytes one thread moves per global load or store instruction, averaged over those in the SASS (4, 8 or 16)."""
-    mix = resources.sass_mix
-    widths = {4: mix.get("ldg32", 0) + mix.get("stg32", 0), 8: mix.get("ldg64", 0) + mix.get("stg64", 0)}
-    widths[16] = mix.get("ldg128", 0) + mix.get("stg128", 0) + mix.get("ldgsts", 0) + mix.get("tma", 0)
-    total = sum(widths.values())
-    return sum(width * count for width, count in widths.items()) / total if total else 16.0
+def instructions(held: Features, coefficients: Coefficients = DEFAULT) -> Array:
+    """Warp instructions of the whole launch. Lanes that a small block leaves idle are paid for."""
+    lanes = held.programs * held.warps * WARP
+    elements = sum((coefficients.issue_cost[pipe] * held.ops[pipe] for pipe in PIPES), np.zeros_like(lanes))
+    rounds = np.maximum(1.0, held.rounds)
+    # A block of 64 elements on 256 threads issues as much as one of 256. Four bytes an element is close enough.
+    moved = np.maximum(held.buffers.read.sum(1) / 4, 1.0)
+    idle = np.clip(lanes * rounds / moved, 1.0, _MAX_IDLE)
+    asked = held.buffers.read.sum(1) + held.buffers.write.sum(1)
+    accesses = np.maximum(asked / held.access_bytes / WARP, held.programs * held.warps * held.reads)
+    spills = held.spilled / 4 * lanes / WARP * rounds
+    reductions = held.reductions * held.programs * held.warps * _REDUCTION_INSTRUCTIONS
+    total: Array = elements / WARP * idle + (accesses + spills) * coefficients.memory_instruction + reductions
+    return total
 
 
 def latency_seconds(
-    trace: LaunchTrace,
-    resources: KernelResources,
-    hardware: Hardware,
-    fits: Occupancy,
-    resident: int,
-    coefficients: Coefficients = DEFAULT,
-) -> float:
+    held: Features, hardware: Hardware, coefficients: Coefficients = DEFAULT, reached: Array | None = None
+) -> Array:
     """Waves times the time from a program's start to its end when nothing but waiting slows it."""
-    waves = max(1.0, trace.programs / (hardware.sms * fits.blocks))
-    if waves < 8:  # with many waves a late one fills in; with few the last one is paid whole
-        waves = math.ceil(waves)
-    read = sum(buffer.read_bytes for buffer in trace.buffers)
-    missed = sum(dram_bytes(buffer, trace, hardware, fits, coefficients) for buffer in trace.buffers)
-    written = sum(min(buffer.write_bytes, float(buffer.nbytes)) for buffer in trace.buffers)
-    cold = min(1.0, max(0.0, missed - written) / read) if read else 0.0
+    reached = dram_bytes(held, hardware, coefficients) if reached is None else reached
+    waves = np.maximum(1.0, held.programs / (hardware.sms * held.blocks))
+    waves = np.where(waves < 8, np.ceil(waves), waves)  # with few waves the last one is paid whole
+    read = held.buffers.read.sum(1)
+    written = np.minimum(held.buffers.write, held.buffers.nbytes).sum(1)
+    cold = np.clip((reached.sum(1) - written) / np.maximum(read, 1.0), 0.0, 1.0)
     wait = cold * hardware.dram_latency_s + (1 - cold) * hardware.l2_latency_s
-    rounds = trace.rounds_per_program / pipeline_depth(resources)
-    reduction = coefficients.reduction_s + (coefficients.barrier_s if resources.num_warps > 1 else 0.0)
-    own = instructions(trace, resources, coefficients)[1] / (_SCHEDULERS * hardware.clock_hz)
-    alone = max(1.0, _SCHEDULERS / resources.num_warps)
-    return waves * (coefficients.program_s + rounds * wait + trace.reductions_per_program * reduction + own * alone)
+    reduction = coefficients.reduction_s + np.where(held.warps > 1, coefficients.barrier_s, 0.0)
+    own = instructions(held, coefficients) / held.programs / (_SCHEDULERS * hardware.clock_hz)
+    alone = np.maximum(1.0, _SCHEDULERS / held.warps)
+    program = coefficients.program_s + held.rounds / pipeline_depth(held) * wait + held.reductions * reduction
+    total: Array = waves * (program + own * alone)
+    return total
 
 
-def pipeline_depth(resources: KernelResources) -> float:
+def pipeline_depth(held: Features) -> Array:
     """Memory rounds in flight at once: stages - 1 where the compiler made asynchronous copies, one otherwise."""
-    asynchronous = resources.sass_mix.get("ldgsts", 0) + resources.sass_mix.get("tma", 0)
-    return float(max(1, resources.num_stages - 1)) if asynchronous else 1.0
+    depth: Array = np.where(held.asynchronous > 0, np.maximum(1.0, held.stages - 1), 1.0)
+    return depth

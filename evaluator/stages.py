@@ -17,6 +17,7 @@ from evaluator.types import EvalStatus, KernelResources, LaunchProfile, Profile,
 from evaluator.worker_host import JobOutcome, WorkerHost
 
 if TYPE_CHECKING:
+    from evaluator.calibration import Spread
     from evaluator.compile import CompiledLaunch
     from evaluator.hardware import Hardware
     from evaluator.trace import LaunchTrace
@@ -172,13 +173,15 @@ class CpuStages:
         return [(trace, facts.resources[resource_key(launch)]) for launch, trace in zip(compiled, traces, strict=True)]
 
     def _predict(self, pairs: list[tuple[LaunchTrace, KernelResources]]) -> tuple[LaunchProfile, ...]:
+        from evaluator.calibration import calibrated
         from evaluator.cost_model import predict
 
-        return tuple(predict(pairs, self.hardware))
+        return tuple(predict(pairs, *calibrated(self.hardware)))
 
     def _time(
         self, facts: Facts, launches: dict[str, tuple[LaunchProfile, ...]], baseline: Mapping[str, float]
     ) -> Verdict | None:
+        spread = self._spread()
         for workload in self.task.workloads:
             latency = sum(launch.latency_ms for launch in launches[workload.name])
             light = self.speed_of_light_ms(workload)
@@ -193,6 +196,8 @@ class CpuStages:
                 baseline_ms=baseline.get(workload.name),
                 baseline="seed" if workload.name in baseline else "",
                 speed_of_light_ms=light,
+                spread_low=spread.low if spread else None,
+                spread_high=spread.high if spread else None,
             )
         facts.profile = Profile(
             kind="modelled",
@@ -203,6 +208,13 @@ class CpuStages:
         )
         facts.notes.append(_summary(facts, launches))
         return None
+
+    def _spread(self) -> Spread | None:
+        """How far the model errs on kernels of this task's family; None where it is not calibrated."""
+        from evaluator.calibration import calibration
+
+        known = calibration(self.hardware.name)
+        return known.spread_of(self.task.family) if known else None
 
     def speed_of_light_ms(self, workload: Workload) -> float:
         """max(bytes / bandwidth, flops / peak) with the target's ceilings: no kernel can be faster."""

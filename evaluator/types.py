@@ -188,6 +188,10 @@ class Timing(Frozen):
     """Millijoules per call from the GPU's energy counter, flushing included; None where it cannot be read."""
     baseline: str = ""
     """What `baseline_ms` is of: seed, eager, torch.compile, max-autotune."""
+    spread_low: float | None = Field(default=None, gt=0)
+    """Modelled ones only: 80 % of measured kernels that the calibration had not seen took between `spread_low` and
+    `spread_high` times their modelled median. None when the model is not calibrated for the target."""
+    spread_high: float | None = Field(default=None, gt=0)
 
     @property
     def speedup(self) -> float | None:

@@ -26,7 +26,7 @@ class CpuEvaluator(LocalEvaluator):
     """
 
     name = "cpu"
-    revision = 2
+    revision = 3
 
     def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
         self._hardware = hardware.get(str(settings.get("target", "h200")))
@@ -35,6 +35,11 @@ class CpuEvaluator(LocalEvaluator):
         self._hosts: list[WorkerHost] = []
         self._baseline: dict[str, float] | None = None
         self._seed_evaluation: Evaluation | None = None
+
+    def _cache_context(self) -> dict[str, object]:
+        from evaluator.calibration import digest
+
+        return {"calibration": digest(self._hardware.name)}
 
     def _release(self) -> None:
         for host in self._hosts:

@@ -92,7 +92,7 @@ def _show(evaluation: Evaluation, kernel: Path) -> None:
     if evaluation.timings:
         print()
         rows = [_timing_row(name, timing, evaluation.target) for name, timing in evaluation.timings.items()]
-        output.print_table(("workload", "latency ms", "seed ms", "speedup", "kind"), rows)
+        output.print_table(("workload", "latency ms", "80 % range ms", "seed ms", "speedup", "kind"), rows)
     if evaluation.explain and not evaluation.status.passed:
         print(f"\n{evaluation.explain}")
 
@@ -100,4 +100,11 @@ def _show(evaluation: Evaluation, kernel: Path) -> None:
 def _timing_row(name: str, timing: Timing, target: str) -> tuple[str, ...]:
     baseline = "-" if timing.baseline_ms is None else f"{timing.baseline_ms:.4g}"
     speedup = "-" if timing.speedup is None else f"{timing.speedup:.3f}x"
-    return (name, f"{timing.median_ms:.4g}", baseline, speedup, f"{timing.kind} ({target})")
+    return (name, f"{timing.median_ms:.4g}", _range(timing), baseline, speedup, f"{timing.kind} ({target})")
+
+
+def _range(timing: Timing) -> str:
+    """Where 80 % of measured kernels of such a modelled latency lie; `-` where nobody knows."""
+    if timing.spread_low is None or timing.spread_high is None:
+        return "-"
+    return f"{timing.median_ms * timing.spread_low:.3g} to {timing.median_ms * timing.spread_high:.3g}"

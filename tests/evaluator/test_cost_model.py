@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 
 from evaluator import hardware
 from evaluator.cost_model import (
-    access_bytes,
     dram_bytes,
     imbalance,
     instructions,
+    latencies,
     latency_seconds,
     pipeline_depth,
     predict,
-    profile_launch,
     tensor_seconds,
 )
-from evaluator.occupancy import occupancy
+from evaluator.launch_features import access_bytes, features
 from evaluator.trace import BufferTraffic, LaunchTrace
 from evaluator.types import KernelResources
 
@@ -82,8 +81,16 @@ def trace(programs=8192, per_program=16384, passes=1, block=1024, sharing=1.0, f
     )
 
 
+def profile(launch, kernel):
+    return predict([(launch, kernel)], H200)[0]
+
+
 def time(launch, kernel):
-    return profile_launch(launch, kernel, H200).latency_ms
+    return profile(launch, kernel).latency_ms
+
+
+def seen(launch, kernel):
+    return features([(launch, kernel)], H200)
 
 
 programs = st.integers(1, 100_000)
@@ -122,8 +129,8 @@ def test_narrower_loads_are_never_faster(count, size):
 @given(programs, sizes, st.integers(1, 512))
 def test_spills_are_never_free(count, size, spill):
     assert time(trace(count, size), resources(spill=spill)) >= time(trace(count, size), resources())
-    assert (
-        instructions(trace(count, size), resources(spill=spill))[0] > instructions(trace(count, size), resources())[0]
+    assert instructions(seen(trace(count, size), resources(spill=spill))) > instructions(
+        seen(trace(count, size), resources())
     )
 
 
@@ -131,9 +138,9 @@ def test_spills_are_never_free(count, size, spill):
 def test_stages_hide_latency_where_the_compiler_pipelined_and_only_there(count, size, stages):
     pipelined = {"ldgsts": 4, "stg128": 1}
     few, many = (resources(stages=n, mix=pipelined) for n in (stages, stages + 1))
-    assert pipeline_depth(many) > pipeline_depth(few)
+    assert pipeline_depth(seen(trace(), many)) > pipeline_depth(seen(trace(), few))
     assert time(trace(count, size), many) <= time(trace(count, size), few)
-    assert pipeline_depth(resources(stages=stages)) == 1.0
+    assert pipeline_depth(seen(trace(), resources(stages=stages))) == 1.0
 
 
 @given(programs, st.integers(32, 128), st.integers(1, 127))
@@ -142,9 +149,7 @@ def test_fewer_resident_programs_never_hide_more_latency(count, registers, more)
     heavy = min(255, registers + more)
 
     def waiting(number):
-        kernel = resources(registers=number)
-        fits = occupancy(H200, 4, number, 0)
-        return latency_seconds(launch, kernel, H200, fits, fits.blocks)
+        return latency_seconds(seen(launch, resources(registers=number)), H200)
 
     assert waiting(heavy) >= waiting(registers)
 
@@ -152,38 +157,33 @@ def test_fewer_resident_programs_never_hide_more_latency(count, registers, more)
 def test_one_program_too_many_costs_a_second_wave():
     full, over = (trace(count, flops=count * 1e9, tile=(128, 128, 32)) for count in (132, 133))
     kernel = resources(warps=8, registers=255, mix={"wgmma": 1})
-    assert imbalance(full, H200) == 1.0
-    assert tensor_seconds(over, kernel, H200) == pytest.approx(2 * tensor_seconds(full, kernel, H200), rel=0.01)
-    fits = occupancy(H200, 8, 255, 0)
-    one, two = (latency_seconds(launch, kernel, H200, fits, 1) for launch in (full, over))
-    assert two == pytest.approx(2 * one, rel=0.01)
+    assert imbalance(seen(full, kernel), H200) == 1.0
+    for seconds in (tensor_seconds, latency_seconds):
+        one, two = (seconds(seen(launch, kernel), H200) for launch in (full, over))
+        assert two == pytest.approx(2 * one, rel=0.01)
 
 
 def test_bytes_that_a_wave_shares_come_from_memory_once():
     def reached(sharing):
-        launch = trace(8192, sharing=sharing)
-        return dram_bytes(launch.buffers[0], launch, H200, occupancy(H200, 4, 32, 0))
+        return dram_bytes(seen(trace(8192, sharing=sharing), resources()), H200)[0, 0]
 
     assert reached(1 / 132) < reached(1.0) / 100
 
 
 def test_a_second_pass_is_free_while_the_rows_fit_into_l2_and_not_beyond():
     small, large = trace(8192, 4096, passes=2), trace(8192, 262144, passes=2)
-    fits = occupancy(H200, 4, 32, 0)
-    assert dram_bytes(small.buffers[0], small, H200, fits) == small.buffers[0].nbytes
-    assert dram_bytes(large.buffers[0], large, H200, fits) > 1.5 * large.buffers[0].nbytes
+    assert dram_bytes(seen(small, resources()), H200)[0, 0] == small.buffers[0].nbytes
+    assert dram_bytes(seen(large, resources()), H200)[0, 0] > 1.5 * large.buffers[0].nbytes
 
 
 def test_few_programs_cannot_pull_the_whole_bandwidth():
     few, many = trace(8, 1 << 20), trace(1024, 1 << 13)
-    assert (
-        profile_launch(few, resources(), H200).terms["dram"] > 2 * profile_launch(many, resources(), H200).terms["dram"]
-    )
+    assert profile(few, resources()).terms["dram"] > 2 * profile(many, resources()).terms["dram"]
 
 
 def test_tensor_cores_like_large_tiles_and_warp_group_instructions():
     def seconds(side, mix):
-        return tensor_seconds(trace(4096, flops=1e12, tile=(side, side, 32)), resources(mix=mix), H200)
+        return tensor_seconds(seen(trace(4096, flops=1e12, tile=(side, side, 32)), resources(mix=mix)), H200)
 
     assert seconds(32, {"mma": 1}) > seconds(64, {"mma": 1}) > seconds(128, {"mma": 1}) > seconds(128, {"wgmma": 1})
 
@@ -195,10 +195,17 @@ def test_a_kernel_that_does_not_fit_says_what_it_lacks():
 
 @given(programs, sizes, st.integers(1, 3))
 def test_the_latency_lies_between_the_largest_term_and_the_sum_of_all(count, size, passes):
-    profile = profile_launch(trace(count, size, passes), resources(), H200)
-    busy = [value for name, value in profile.terms.items() if name != "launch"]
-    assert max(busy) <= profile.latency_ms - profile.terms["launch"] + 1e-12
-    assert profile.latency_ms <= sum(profile.terms.values()) + 1e-12
-    assert profile.bound == "launch" or profile.terms[profile.bound] == max(busy)
-    assert 0 < profile.occupancy <= 1
-    assert math.isfinite(profile.latency_ms)
+    found = profile(trace(count, size, passes), resources())
+    busy = [value for name, value in found.terms.items() if name != "launch"]
+    assert max(busy) <= found.latency_ms - found.terms["launch"] + 1e-12
+    assert found.latency_ms <= sum(found.terms.values()) + 1e-12
+    assert found.bound == "launch" or found.terms[found.bound] == max(busy)
+    assert 0 < found.occupancy <= 1
+    assert math.isfinite(found.latency_ms)
+
+
+@given(st.lists(st.tuples(programs, sizes), min_size=2, max_size=5))
+def test_launches_modelled_together_take_what_each_takes_alone(shapes):
+    launches = [(trace(count, size), resources()) for count, size in shapes]
+    together = latencies(features(launches, H200), H200).latency_s * 1e3
+    assert list(together) == pytest.approx([time(*launch) for launch in launches])
