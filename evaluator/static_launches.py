@@ -13,7 +13,9 @@ _TELLTALES = frozenset({"type", "isinstance", "hasattr", "str", "repr", "callabl
 
 
 def launches(reading: Reading) -> None:
-    """`forward` reaches a launch of a kernel that stores something."""
+    """`forward` reaches a launch of a kernel that stores something, or a library whose kernels count."""
+    if any(reading.is_library(reading.path(part)) for part in _reached(reading) if isinstance(part, ast.Name)):
+        return
     if not reading.kernels:
         raise Objection(reading.entry, "defines no @triton.jit kernel", "write the computation as a Triton kernel")
     launched = _reachable_launches(reading)
@@ -89,29 +91,35 @@ def _masked_off(reading: Reading, call: ast.Call) -> bool:
 
 
 def _reachable_launches(reading: Reading) -> list[str]:
-    """Kernels launched by code that `forward` can reach, following names through the module."""
-    bodies = _bodies(reading)
+    """Kernels launched by code that `forward` can reach."""
     launched = {id(launch.call): launch.kernel.name for launch in find_launches(reading.tree)}
-    pending: list[ast.AST] = list(_forwards(reading))
-    seen: set[int] = set()
     found: list[str] = []
     named: list[str] = []
     by_another_name = False
+    for part in _reached(reading):
+        if id(part) in launched:
+            found.append(launched[id(part)])
+        elif _launches_by_another_name(part):
+            by_another_name = True
+        named += [name for name in _mentioned(part) if name in reading.kernels]
+    return found + named if by_another_name else found
+
+
+def _reached(reading: Reading) -> Iterator[ast.AST]:
+    """Every node that `forward` can reach, following names through the module."""
+    bodies = _bodies(reading)
+    pending: list[ast.AST] = list(_forwards(reading))
+    seen: set[int] = set()
     while pending:
         node = pending.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
         for part in reading.live(node):
-            if id(part) in launched:
-                found.append(launched[id(part)])
-            elif _launches_by_another_name(part):
-                by_another_name = True
+            yield part
             for name in _mentioned(part):
-                named += [name] if name in reading.kernels else []
                 # `X.apply` reaches the forward of an autograd function.
                 pending += bodies.get("forward" if name == "apply" else name, [])
-    return found + named if by_another_name else found
 
 
 def _launches_by_another_name(node: ast.AST) -> bool:

@@ -97,6 +97,10 @@ class Reading:
         """Whether an imported path is a module (rather than a function, class or value)."""
         return path in rules.MODULES
 
+    def is_library(self, path: str) -> bool:
+        """Whether an imported path lies in a library that the task allows beside torch and triton."""
+        return path.split(".", maxsplit=1)[0] in self.task.imports
+
     def truth(self, node: ast.expr) -> bool | None:
         """What a condition always is; None where that depends on anything."""
         match node:

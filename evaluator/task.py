@@ -71,8 +71,9 @@ def read_folder(folder: Path) -> Task:
     if "tolerance" not in raw:
         bound = TOLERANCES.get(str(raw.get("dtype")), 0.0)
         fields["tolerance"] = Tolerance(atol=bound, rtol=bound)
-    if "input_precisions" in raw:
-        fields["input_precisions"] = tuple(raw["input_precisions"])
+    for key in ("input_precisions", "imports"):
+        if isinstance(raw.get(key), list):
+            fields[key] = tuple(raw[key])
     fields.setdefault("name", folder.resolve().name)
     fields.update(
         reference_source=reference,

@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -155,6 +155,8 @@ class Task(Frozen):
     allow_atomics: bool = False
     input_precisions: tuple[str, ...] = ("ieee",)
     """`tl.dot(input_precision=…)` values that this task accepts."""
+    imports: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], ...] = ()
+    """Top-level modules that kernels of this task may import beside torch and triton; their Triton kernels count."""
     workloads: tuple[Workload, ...] = Field(min_length=1)
     """Benchmark workloads: what is timed (or modelled)."""
     check_shapes: tuple[Workload, ...] = Field(min_length=1)

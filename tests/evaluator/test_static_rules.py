@@ -565,3 +565,36 @@ def test_checking_loads_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+WITH_LIBRARY = STRICT.model_copy(update={"imports": ("liger_kernel",)})
+THIN = """
+import torch
+from liger_kernel.ops.softmax import LigerSoftmaxFunction
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return LigerSoftmaxFunction.apply(x)
+"""
+
+
+def test_a_library_that_the_task_allows_brings_its_kernels():
+    assert check(THIN, WITH_LIBRARY).status is None
+
+
+def test_a_library_that_the_task_does_not_name_is_refused():
+    assert "imports liger_kernel" in check(THIN, STRICT).reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("return Liger", "y = torch.exp(x)\n        return Liger", "torch.exp computes in torch"),
+        ("LigerSoftmaxFunction.apply(x)", "torch.empty_like(x)", "defines no @triton.jit kernel"),
+        ("liger_kernel.ops.softmax import", "liger_kernel.os import", "reaches the module os"),
+        ("liger_kernel.ops", "liger_kernel_too.ops", "imports liger_kernel_too.ops"),
+    ],
+)
+def test_an_allowed_library_excuses_nothing_else(old, new, reason):
+    assert old in THIN
+    assert reason in check(THIN.replace(old, new), WITH_LIBRARY).reason

@@ -85,6 +85,13 @@ def test_a_task_folder_is_read_like_a_shipped_one(folder):
     assert mine.origin == str(folder)
 
 
+def test_a_task_lists_modules_that_its_kernels_may_import(folder):
+    path = folder / "task.yaml"
+    path.write_text(path.read_text() + "imports: [liger_kernel]\n")
+    assert load_task(str(folder)).imports == ("liger_kernel",)
+    assert load_task(str(folder)).fingerprint != load_task("softmax").fingerprint
+
+
 def test_a_changed_reference_changes_the_fingerprint_and_a_moved_folder_does_not(folder, tmp_path):
     before = load_task(str(folder)).fingerprint
     (folder / "reference.py").write_text((folder / "reference.py").read_text() + "\n# changed\n")
@@ -101,6 +108,7 @@ def test_a_changed_reference_changes_the_fingerprint_and_a_moved_folder_does_not
         (lambda text: text.replace("2 * M * N * 4", "2 * M * X"), "7:5", "uses unknown X"),
         (lambda text: text.replace("2 * M * N * 4", "open('x')"), "7:5", "is no arithmetic"),
         (lambda text: text.replace("op_policy: strict", "op_policy: lax"), "5:1", "op_policy"),
+        (lambda text: text + "imports: [liger_kernel.ops]\n", "16:1", "imports"),
         (lambda text: "just text\n", "1:1", "mapping"),
         (lambda text: "", "1:1", "mapping"),
         (lambda text: "a: [1,\n", "2:1", "not YAML"),
