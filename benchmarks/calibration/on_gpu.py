@@ -117,12 +117,12 @@ def time_units(todo: list[Unit], deadline: float, sending: Connection) -> None:
     for unit in todo:
         if time.monotonic() > deadline:
             break
-        if key != (unit.task, unit.workload):
-            held = None
-            torch.cuda.empty_cache()
-            key, held = (unit.task, unit.workload), Prepared.of(unit)
-        assert held is not None
         try:
+            if key != (unit.task, unit.workload):
+                held = None
+                torch.cuda.empty_cache()
+                key, held = (unit.task, unit.workload), Prepared.of(unit)
+            assert held is not None
             row = time_unit(unit, held, device)
         except Exception as error:
             row = Measured(id=unit.id, workload=unit.workload, error=f"{type(error).__name__}: {error}"[:300])
