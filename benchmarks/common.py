@@ -22,7 +22,10 @@ def provenance(script: str) -> dict[str, Any]:
         "uncommitted_changes": bool(_git("status", "--porcelain", "--", "evo", "policy", "evaluator")),
         "versions": {"python": known.python, **{name: known.packages[name] for name in PACKAGES}},
         "hardware": {"processor": _processor(), "cores": known.cores},
-        "command": " ".join(["python", script, *sys.argv[1:]]),
+        # Where somebody keeps files on a machine is nobody's business.
+        "command": " ".join(
+            ["python", script, *(Path(word).name if word.startswith("/") else word for word in sys.argv[1:])]
+        ),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "load_average_before": round(os.getloadavg()[0], 2),
     }

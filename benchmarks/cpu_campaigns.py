@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import provenance
+from evaluator.calibration import calibration
 from evaluator.task import list_tasks
 from evo.campaign import Campaign
 from evo.config import CampaignConfig
@@ -71,7 +72,14 @@ def main() -> int:
         for task in options.tasks:
             rows.append(campaign(task, options.evaluations, options.seed, options.runs or Path(folder)))
             improved = sum((row["best_speedup_modelled"] or 0.0) > IMPROVED for row in rows)
-            document = {"kind": "modelled", "target": "h200", "tasks": rows, "improved": improved, "seed": options.seed}
+            document = {
+                "kind": "modelled",
+                "target": "h200",
+                "calibrated": calibration("h200") is not None,
+                "tasks": rows,
+                "improved": improved,
+                "seed": options.seed,
+            }
             RESULT.write_text(json.dumps({**document, **context}, indent=2) + "\n")
             if rows[-1]["stopped"] == "interrupted":
                 return 130

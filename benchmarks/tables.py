@@ -28,7 +28,8 @@ def _campaigns(result: Mapping[str, Any]) -> str:
     ]
     head = (
         f"**Campaigns on the CPU**: best *modelled* ({result['target']}) speedup over the shipped seed, rule policy "
-        f"and Optuna, seed {result['seed']}. The model is uncalibrated: this says how far the search climbs in it. "
+        f"and Optuna, seed {result['seed']}, in the {'' if result.get('calibrated') else 'un'}calibrated model: how "
+        f"far the search climbs in it. "
         f"{_source(result)}"
     )
     table = "| task | speedup, modelled | correct | archive cells | rewrites of the best |\n|---|---|---|---|---|\n"
@@ -56,9 +57,29 @@ def _source(result: Mapping[str, Any]) -> str:
     return f"Commit {result['commit'][:10]}, `{result['command'].strip()}`."
 
 
+def _calibration(result: Mapping[str, Any]) -> str:
+    def row(name: str, scores: Mapping[str, Mapping[str, float]]) -> str:
+        before, after = scores["before"], scores["after"]
+        values = [f"{before[key]:.2f} → {after[key]:.2f}" for key in ("config_tau", "structural_tau")]
+        values += [f"{before[key]:.0%} → {after[key]:.0%}" for key in ("regret_top10", "median_abs_log_error")]
+        return f"| {name} | {after['points']} | {' | '.join(values)} |"
+
+    head = (
+        f"**Cost model against an H200**: {result['after']['points']} measured points, each scored by a model fitted "
+        f"without its task (before → after the fit). {_source(result)}"
+    )
+    table = (
+        "| task left out | points | τ of configs | τ of structures | regret of the best tenth | median error |\n"
+        "|---|---|---|---|---|---|\n"
+    )
+    rows = [row("all", result), *(row(task, scores) for task, scores in result["tasks"].items())]
+    return f"{head}\n\n{table}" + "\n".join(rows)
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluator_throughput": _throughput,
     "cpu_campaigns": _campaigns,
+    "calibration": _calibration,
     "modelled_vs_measured": _measured,
 }
 

@@ -11,6 +11,7 @@ import ast
 import libcst as cst
 import libcst.matchers as m
 
+from evaluator.syntax import parse_expression
 from evaluator.tunables import extract
 
 
@@ -62,7 +63,7 @@ class _Finder(cst.CSTVisitor):
 def _entries(node: cst.CSTNode) -> dict[str, str] | None:
     if not isinstance(node, cst.Call) or _last_name(node.func) != "Config":
         return None
-    call = ast.parse(cst.Module([]).code_for_node(node), mode="eval").body
+    call = parse_expression(cst.Module([]).code_for_node(node)).body
     assert isinstance(call, ast.Call)
     entries: dict[str, str] = {}
     for argument in call.args:

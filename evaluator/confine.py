@@ -130,7 +130,8 @@ def restrict_files(readable: Iterable[Path], writable: Iterable[Path]) -> None:
     version = _LIBC.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
     if version < 0:
         raise _last_error("landlock")
-    handled = (1 << 13) - 1  # the file rights of the first version
+    # The file rights of the first version, and from the second on moving files between folders.
+    handled = (1 << 14) - 1 if version > 1 else (1 << 13) - 1
     attribute = ctypes.create_string_buffer(struct.pack("Q", handled))
     ruleset = _LIBC.syscall(_LANDLOCK_CREATE, attribute, ctypes.c_size_t(8), 0)
     if ruleset < 0:

@@ -38,6 +38,10 @@ class Device(Protocol):
         """Queue work that leaves nothing of earlier work in L2."""
         ...
 
+    def idle(self, seconds: float) -> None:
+        """Queue nothing but waiting, about so long."""
+        ...
+
     def now(self) -> float:
         """Monotonic host seconds."""
         ...
@@ -69,6 +73,9 @@ class CudaDevice:
         self._overwrite = buffer.zero_
         self._allocated = torch.cuda.memory_allocated
         self._now = time.perf_counter
+        self._sleep: Callable[[int], object] = torch.cuda._sleep
+        self._cycles_per_s = 1.0
+        self._cycles_per_s = self._measure_cycles()
         self._reset = _persisting_reset()
         self.persisting_reset = self._reset is not None
 
@@ -93,6 +100,21 @@ class CudaDevice:
         if self._reset is not None:
             self._reset()
         self._overwrite()
+
+    def idle(self, seconds: float) -> None:
+        """Let the stream wait."""
+        if seconds > 0:
+            self._sleep(int(seconds * self._cycles_per_s))
+
+    def _measure_cycles(self) -> float:
+        """Cycles of a waiting kernel per second; the first run of it loads its code."""
+        cycles = 2_000_000
+        for _ in range(2):
+            begin = self.stamp()
+            self._sleep(cycles)
+            end = self.stamp()
+            self.synchronize()
+        return cycles / (self.elapsed_ms(begin, end) / 1e3)
 
     def now(self) -> float:
         """Seconds of `time.perf_counter`."""

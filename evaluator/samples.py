@@ -25,7 +25,7 @@ class Block(Frozen):
     ms: tuple[float, ...]
     """Device milliseconds of each call, between an event before and an event behind it."""
     flush_ms: float
-    """Median device milliseconds of the flush before each call."""
+    """Median device milliseconds of flushing and idling before each call."""
     host_s: float
     """Host seconds from before the first flush until the whole device was idle."""
     call_s: float

@@ -73,7 +73,7 @@ def enter(limits: Limits, keep: Iterable[int], home: Path, slot: int = 0) -> dic
     """
     os.umask(0o077)
     os.chdir(home)
-    _close_all_but({0, 1, 2, *keep})
+    close_all_but({0, 1, 2, *keep})
     walls = {"network": attempt(confine.new_network_namespace)}
     _set_limits(limits)
     walls["files"] = attempt(lambda: confine.restrict_files(readable(), [home]))
@@ -115,7 +115,8 @@ def attempt(raise_wall: Callable[[], None]) -> str:
     return "on"
 
 
-def _close_all_but(keep: set[int]) -> None:
+def close_all_but(keep: set[int]) -> None:
+    """Close every descriptor that is not in `keep`."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in keep:
             try:

@@ -7,6 +7,7 @@ import hashlib
 from functools import lru_cache
 
 from evaluator.launches import LAUNCH_OPTIONS, find_launches
+from evaluator.syntax import parse
 from evaluator.tunables import tunable_literals
 
 
@@ -17,7 +18,7 @@ def ast_hash(source: str) -> str:
     A source that does not parse is hashed as text, so that it can still be told from others.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
     return _digest(tree)
@@ -30,7 +31,7 @@ def structure_hash(source: str) -> str:
     A launch option counts the same whether it is written out or left to Triton's default.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast_hash(source)
     places = tunable_literals(source)

@@ -14,6 +14,7 @@ from evaluator import static_rules as rules
 from evaluator.static_launches import kernels_are_tritons, launches
 from evaluator.static_operations import operations
 from evaluator.static_reading import Objection, Reading, parameters, root
+from evaluator.syntax import parse
 from evaluator.types import EvalStatus, Frozen, Task
 
 MAX_SOURCE_BYTES = 512 << 10
@@ -41,7 +42,7 @@ def check(source: str, task: Task) -> StaticVerdict:
         reason = f"the source is {size >> 10} KiB long, more than {MAX_SOURCE_BYTES >> 10} KiB"
         return StaticVerdict(status=EvalStatus.REJECTED_STATIC, reason=reason, explain=reason)
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except SyntaxError as error:
         return _syntax_verdict(error)
     except (ValueError, RecursionError, MemoryError) as error:

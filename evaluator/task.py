@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from evaluator import syntax
 from evaluator.errors import TaskError, UsageError
 from evaluator.nearest import nearest
 from evaluator.types import Scalar, Task, Tolerance, Workload
@@ -175,7 +176,7 @@ def reference_module_source(task: Task, workload: Workload) -> str:
 
 def _parse(source: str, where: str) -> ast.Module:
     try:
-        return ast.parse(source)
+        return syntax.parse(source)
     except SyntaxError as error:
         raise TaskError(f"{where}:{error.lineno}:{error.offset}: {error.msg}", "mend the syntax") from None
 
@@ -194,7 +195,7 @@ _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
 def arithmetic(expression: str, values: Mapping[str, Scalar], where: str) -> int:
     """An expression of numbers, parameters and + - * / // % ** as a whole number. Nothing is executed."""
     try:
-        value = _term(ast.parse(expression, mode="eval").body, values)
+        value = _term(syntax.parse_expression(expression).body, values)
     except KeyError as error:
         name = str(error.args[0])
         raise TaskError(f"{where}: {expression!r} uses unknown {name}", nearest(name, values)) from None

@@ -63,6 +63,11 @@ class FakeDevice:
         self.flushes += 1
         self.launch(self._flush_s)
 
+    def idle(self, seconds: float) -> None:
+        """Work that does nothing, on the main stream."""
+        if seconds > 0:
+            self.launch(seconds)
+
     def now(self) -> float:
         """The host's virtual seconds."""
         return self.host_s

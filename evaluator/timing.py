@@ -21,19 +21,20 @@ Runner = Callable[[int, int], Block]
 """`runner(count, first)`: a block of `count` samples, the first of them call number `first` of this model."""
 
 
-def run_block(device: Device, call: Callable[[int], object], count: int, first: int) -> Block:
+def run_block(device: Device, call: Callable[[int], object], count: int, first: int, lead_s: float = 0.0) -> Block:
     """Time `call(first)` to `call(first + count - 1)`, flushing L2 before each.
 
-    The host does not wait between calls: while the device flushes, the host launches the call behind it, so that the
-    cost of launching shows only where it is longer than the flush. Raises whatever `call` raises.
+    The host does not wait between calls: while the device flushes and then idles for `lead_s`, the host launches the
+    call behind it, so that the cost of launching shows only where it is longer than that. Raises what `call` raises.
     """
-    stamp, flush, now = device.stamp, device.flush_l2, device.now
+    stamp, flush, idle, now = device.stamp, device.flush_l2, device.idle, device.now
     stamps: list[tuple[object, object, object]] = []
     calls: list[float] = []
     started = now()
     for index in range(first, first + count):
         before = stamp()
         flush()
+        idle(lead_s)
         begin = stamp()
         called = now()
         call(index)

@@ -20,6 +20,7 @@ from typing import Literal
 from evaluator.errors import UsageError
 from evaluator.launches import LAUNCH_OPTIONS, Launch, find_kernels, find_launches
 from evaluator.nearest import nearest
+from evaluator.syntax import parse
 from evaluator.types import Frozen
 
 TunableKind = Literal["block", "count", "programs", "num_warps", "num_stages", "num_ctas", "maxnreg"]
@@ -120,7 +121,7 @@ def _validate(tunable: Tunable, value: object) -> None:
 @lru_cache(maxsize=512)
 def _analyse(source: str) -> tuple[TunableSpace, tuple[_Site, ...]]:
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"the source does not parse: {error}", "mend its syntax first") from None
     sites: dict[str, _Site] = {}

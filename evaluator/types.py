@@ -180,6 +180,8 @@ class Timing(Frozen):
     p80_ms: float | None = None
     samples: int = 0
     baseline_ms: float | None = Field(default=None, gt=0)
+    ratio: float | None = Field(default=None, gt=0)
+    """baseline/candidate from samples taken in turn; None where the two medians are all there is."""
     ratio_low: float | None = None
     """Lower end of the 95 % interval of baseline/candidate; None when there is no spread to speak of."""
     ratio_high: float | None = None
@@ -198,6 +200,8 @@ class Timing(Frozen):
     @property
     def speedup(self) -> float | None:
         """baseline / candidate; > 1 is faster than the baseline."""
+        if self.ratio is not None:
+            return self.ratio
         return None if self.baseline_ms is None else self.baseline_ms / self.median_ms
 
 

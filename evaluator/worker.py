@@ -33,7 +33,7 @@ _PLAIN = {
 }
 
 
-_WARM_UP = """
+WARM_UP = """
 import torch
 import triton
 import triton.language as tl
@@ -41,9 +41,12 @@ import triton.language as tl
 
 @triton.jit
 def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    total = 0.0
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + at, mask=at < n, other=0.0), axis=0)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
-    tl.store(out_ptr + at, x + tl.sum(x, axis=0), mask=at < n)
+    tl.store(out_ptr + at, total, mask=at < n)
 
 
 class ModelNew(torch.nn.Module):
@@ -67,11 +70,33 @@ def preload() -> None:
     inputs = [torch.zeros(20)]
     if knobs.runtime.interpret:
         _spare_overflow_checks()
-        interpret.run_small(_WARM_UP, [], {}, inputs, poison=math.nan)
-        trace.trace_workload(_WARM_UP, [], inputs, {}, max_programs=1)
+        try:
+            interpret.run_small(WARM_UP, [], {}, inputs, poison=math.nan)
+            trace.trace_workload(WARM_UP, [], inputs, {}, max_programs=1)
+        except Exception as error:
+            _interpreter_fault.append(_not_usable(error))
     else:
         compile.warm_up(90)
-        compile.compile_workload(_WARM_UP, [], inputs, {}, "h200")
+        compile.compile_workload(WARM_UP, [], inputs, {}, "h200")
+
+
+_interpreter_fault: list[str] = []
+"""Why Triton's interpreter does not work with the installed packages, for every job that needs it."""
+
+
+def _not_usable(error: Exception) -> str:
+    import numpy
+    import triton
+
+    found = f"triton {triton.__version__} with numpy {numpy.__version__}"
+    return f"Triton's interpreter does not work here ({found}): {error}; Triton before 3.8 needs numpy < 2.4"
+
+
+def _need_interpreter() -> None:
+    from evaluator.interpreter_hooks import UnsupportedError
+
+    if _interpreter_fault:
+        raise UnsupportedError(_interpreter_fault[0])
 
 
 def _spare_overflow_checks() -> None:
@@ -145,6 +170,7 @@ def _trace(job: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """Launch traces of every workload, in launch order."""
     from evaluator.trace import trace_workload
 
+    _need_interpreter()
     return [
         [
             launch.model_dump()
@@ -162,6 +188,7 @@ def _trace(job: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 def _check(job: dict[str, Any]) -> list[dict[str, Any]]:
     """What every case gave; the first case that raises is the last."""
+    _need_interpreter()
     results: list[dict[str, Any]] = []
     for case in job["cases"]:
         try:
@@ -228,7 +255,7 @@ def describe(error: BaseException) -> dict[str, str]:
     root = _root_cause(error)
     status = _status_of(root)
     where = _candidate_line(error) or _candidate_line(root)
-    if not where and (own := _harness_line(root)):
+    if not where and not _is(root, "UnsupportedError") and (own := _harness_line(root)):
         text = f"{own}: {type(root).__name__}: {_first_line(root)}"
         return _error(EvalStatus.HARNESS_ERROR, f"the worker failed in {text}")
     text = _PLAIN.get(status) or f"{type(root).__name__}: {_first_line(root)}"

@@ -1,10 +1,13 @@
-"""A prewarmed process that forks one confined child per job (run as `python -m evaluator.zygote FD`).
+"""A prewarmed process that forks one confined child per job (run as `python -m evaluator.zygote FD [gpu]`).
 
 torch and triton are imported once (about 3 s), a fork costs about 20 ms. Control messages arrive on a
 SOCK_SEQPACKET socket: a JSON line with four descriptors (channel, stdout, stderr, status). On the status
 socket the zygote writes the child's pid, later its wait status; anything written or closed by the other side
 kills the child. When the control socket closes, every child is killed and the zygote ends, so nothing
 outlives the controller however it dies.
+
+With `gpu` the children are workers of the gpu evaluator, which take many commands. A CUDA context does not survive a
+fork, so the parent touches no device and each child makes its own.
 """
 
 from __future__ import annotations
@@ -26,23 +29,26 @@ FDS_PER_JOB = 4
 READY = b"ready"
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, kind: str = "job") -> None:
     """Serve jobs from the control socket `descriptor` until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    _preload()
+    _preload(kind)
     control.send(READY)
     _Server(control).serve()
 
 
-def _preload() -> None:
+def _preload(kind: str) -> None:
     import torch
 
-    from evaluator import worker
+    from evaluator import gpu_worker, worker
 
     torch.set_num_threads(1)
-    worker.preload()
+    if kind == "gpu":
+        gpu_worker.preload()
+    else:
+        worker.preload()
     # The heap so far is shared with every child: keep the collector from touching (and so copying) it.
     gc.collect()
     gc.freeze()
@@ -95,7 +101,7 @@ class _Server:
 
     def _child(self, request: dict[str, Any], channel: int, out: int, err: int) -> None:
         """Never returns: the job's own exit is `os._exit`."""
-        from evaluator import sandbox, worker
+        from evaluator import gpu_worker, sandbox, worker
 
         try:
             os.setsid()
@@ -107,6 +113,11 @@ class _Server:
                 os.dup2(source, target)
             home = Path(request["home"])
             _move_in(home)
+            if "gpu" in request:
+                os.chdir(home)
+                sandbox.close_all_but({0, 1, 2, channel})
+                gpu_worker.main(channel, **request["gpu"])
+                os._exit(0)
             sandbox.enter(sandbox.Limits(**request["limits"]), (channel,), home, request["slot"])
         except BaseException as error:
             os.write(2, f"cannot enter the sandbox: {error}".encode())
@@ -160,4 +171,4 @@ def _kill(pid: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:])

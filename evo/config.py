@@ -5,9 +5,9 @@ Files are read by `evo.config_file`, which reports errors with file:line:column 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt
 
 
 class Section(BaseModel):
@@ -37,7 +37,42 @@ class CpuEvaluatorConfig(Section):
     """Seed of the check inputs. Kept out of the candidate's process."""
 
 
-EvaluatorConfig = Annotated[CpuEvaluatorConfig, Field(discriminator="type")]
+class GpuEvaluatorConfig(Section):
+    """Judges on a GPU: correctness on secret inputs at full size, latency by three clocks (measured)."""
+
+    type: Literal["gpu"] = "gpu"
+    """Which evaluator judges."""
+    platform: Literal["cuda", "interpreter"] = "cuda"
+    """`interpreter` tries the same machinery without a GPU; its latencies mean nothing."""
+    device: Annotated[int, Field(ge=0)] = 0
+    """Which of the visible GPUs (CUDA_VISIBLE_DEVICES) to use."""
+    target: str = "h200"
+    """GPU model whose assembler checks registers and shared memory before a candidate meets the GPU."""
+    workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Candidates judged at once; half the CPU cores, at most eight, when left out. Only one is timed at a time."""
+    timeout_s: PositiveFloat = 60.0
+    """Wall-clock limit of one step of one candidate."""
+    memory_mb: Annotated[int, Field(ge=256)] = 6144
+    """Address space that a candidate's compiler and interpreter processes may add."""
+    smoke: bool = True
+    """Run candidates in Triton's interpreter before they meet the GPU; it sees reads past the end of a tensor."""
+    baseline: Literal["best", "eager", "compile", "max-autotune", "seed", "none"] = "best"
+    """What speedups are over; `best` is the fastest of eager, torch.compile and max-autotune, for each workload."""
+    timing: Literal["auto", "screen", "confirm"] = "auto"
+    """`screen` takes 30 samples, `confirm` at least 100; `auto` confirms what screens near the best so far."""
+    thorough: bool = False
+    """Also run compute-sanitizer and Nsight Compute on what passes (about 30 s each)."""
+    allow_busy: bool = False
+    """Measure although other processes use the GPU."""
+    cache: bool = False
+    """Reuse verdicts and latencies of identical sources, across runs too."""
+    cache_dir: str | None = None
+    """Where verdicts are kept; the user's cache folder when left out."""
+    seed: int = 0
+    """Seed of the check inputs. Kept out of the candidate's process."""
+
+
+EvaluatorConfig = Annotated[CpuEvaluatorConfig | GpuEvaluatorConfig, Field(discriminator="type")]
 
 
 class RulePolicyConfig(Section):
@@ -124,6 +159,11 @@ class LocalBackendConfig(Section):
     """Where evaluators run."""
 
 
+def _typed(value: Any) -> Any:
+    """A section that names no type is the first of its union."""
+    return {"type": "cpu", **value} if isinstance(value, dict) and "type" not in value else value
+
+
 class CampaignConfig(Section):
     """One campaign: one task, one evaluator, one policy, one budget."""
 
@@ -135,7 +175,7 @@ class CampaignConfig(Section):
     """Every random choice of the search follows from it."""
     task: str
     """A shipped task's name, or the path of a task folder."""
-    evaluator: EvaluatorConfig = CpuEvaluatorConfig()
+    evaluator: Annotated[EvaluatorConfig, BeforeValidator(_typed)] = CpuEvaluatorConfig()
     """Who says whether a kernel is right and how fast it is."""
     policy: PolicyConfig = RulePolicyConfig()
     """Who proposes rewrites."""

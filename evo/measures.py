@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 
+from evaluator.syntax import parse
 from evaluator.types import Evaluation, Profile
 
 
 def cell_of(source: str, evaluation: Evaluation) -> tuple[str, ...]:
     """The archive cell, one word per descriptor in the order of `DESCRIPTORS`."""
-    tree = ast.parse(source)
+    tree = parse(source)
     profile = evaluation.profile
     syntax = [reader(tree) for reader in (program_mapping, passes, load_path)]
     if profile is None:

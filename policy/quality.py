@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
+from evaluator.syntax import parse
 from evaluator.types import Frozen
 
 MAX_LINE = 120
@@ -42,7 +43,7 @@ class Quality(Frozen):
 def quality_of(source: str) -> Quality:
     """Score a source; all zeros when it does not parse."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
         worst = max((_cyclomatic(function) for function in _functions(tree)), default=1)
         found = len(_unused_imports(tree)) + _bare_excepts(tree) + _long_lines(source)
         documented = _documented_share(tree)

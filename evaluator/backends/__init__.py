@@ -1,4 +1,4 @@
-"""Evaluator backends: `cpu` (interpreter and model) here; others register beside it."""
+"""Evaluator backends: `cpu` (interpreter and model) and `gpu` (measures)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from evaluator.backends.cpu import CpuEvaluator
+from evaluator.backends.gpu import GpuEvaluator
 from evaluator.errors import UsageError
 from evaluator.protocol import Evaluator
 from evaluator.types import Task
 
 BACKENDS: dict[str, Callable[[Task, Mapping[str, Any]], Evaluator]] = {
     "cpu": CpuEvaluator,
+    "gpu": GpuEvaluator,
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evaluator.errors import HarnessError, TaskError
+from evaluator.errors import HarnessError, TaskError, UsageError
 from evo.cli import output
 from evo.cli.apps import new_app
 
@@ -21,16 +21,19 @@ app = new_app()
 def evaluate(
     kernel: Annotated[Path, typer.Argument(help="Python file with ModelNew and its @triton.jit kernels.")],
     task: Annotated[str, typer.Option(help="A shipped task's name, or the path of a task folder.")],
+    evaluator: Annotated[str, typer.Option(help="cpu models latencies, gpu measures them.")] = "cpu",
     target: Annotated[str | None, typer.Option(help="GPU to model latencies for; h200 when left out.")] = None,
+    baseline: Annotated[str, typer.Option(help="gpu: best, eager, compile, max-autotune, seed or none.")] = "best",
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Accept a verdict judged earlier.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Judge one kernel file on a task.
 
-    A new process runs the whole cascade. Exit code 0 says that the kernel passed, 3 that it is not correct.
+    A new process runs the whole cascade. Exit code 0 says that the kernel passed, 3 that it is not correct, 4 that
+    there is no GPU to measure on.
     """
     source = output.read_kernel(kernel)
-    evaluation = judge(task, source, target=target, cache=cache)
+    evaluation = judge(task, source, target=target, cache=cache, evaluator=evaluator, baseline=baseline)
     if as_json:
         output.print_json(document_of(evaluation, kernel))
     else:
@@ -41,26 +44,49 @@ def evaluate(
         raise typer.Exit(3)
 
 
-def judge(task: str, source: str | None, *, target: str | None, cache: bool = False) -> Evaluation:
-    """Judge `source` (the task's seed when None) with the CPU evaluator in a worker process of its own."""
+def judge(
+    task: str,
+    source: str | None,
+    *,
+    target: str | None,
+    cache: bool = False,
+    evaluator: str = "cpu",
+    baseline: str = "best",
+) -> Evaluation:
+    """Judge `source` (the task's seed when None) in a worker process of its own."""
     from evaluator import hardware
     from evaluator.task import load_task
     from evaluator.types import EvaluationJob, KernelSource
-    from evo.config import CpuEvaluatorConfig
 
     loaded = load_task(task)
     text = loaded.seed_source if source is None else source
     if text is None:
         raise TaskError(f"{loaded.origin}: task {loaded.name} has no seed kernel", "add a seed.py to it")
-    config = CpuEvaluatorConfig(workers=1, cache=cache)
-    if target is not None:
-        config = config.model_copy(update={"target": hardware.get(target).name})
+    settings = _settings(evaluator, baseline)
+    settings |= {"cache": cache} | ({} if target is None else {"target": hardware.get(target).name})
     from evaluator import backends
 
     job = EvaluationJob(job_id="evaluate", source=KernelSource(text=text))
-    with backends.create(config.model_dump(), loaded) as evaluator:
-        ((_, evaluation),) = evaluator.evaluate([job])
+    with backends.create(settings, loaded) as judging:
+        ((_, evaluation),) = judging.evaluate([job])
     return evaluation
+
+
+def _settings(evaluator: str, baseline: str) -> dict[str, Any]:
+    """The evaluator's settings for one kernel. Raises `UsageError` for a value that there is not."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from evo.config import EvaluatorConfig
+
+    wanted: dict[str, Any] = {"type": evaluator, "workers": 1}
+    if evaluator == "gpu":
+        wanted |= {"baseline": baseline, "timing": "confirm"}
+    try:
+        return dict(TypeAdapter[Any](EvaluatorConfig).validate_python(wanted).model_dump())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = str(first["loc"][-1]) if first["loc"] else "evaluator"
+        raise UsageError(f"--{where}: {first['msg']}", "kernevo evaluate --help lists the values") from None
 
 
 def document_of(evaluation: Evaluation, kernel: Path) -> dict[str, Any]:
@@ -82,7 +108,9 @@ def _show(evaluation: Evaluation, kernel: Path) -> None:
     if evaluation.max_error is not None:
         facts["largest error"] = f"{evaluation.max_error:.3g}"
     if evaluation.speedup is not None:
-        facts["speedup"] = f"{evaluation.speedup:.3f}x {evaluation.kind} ({evaluation.target}) over the task's seed"
+        over = ", ".join(sorted({timing.baseline for timing in evaluation.timings.values()}))
+        over = "the task's seed" if over == "seed" else over
+        facts["speedup"] = f"{evaluation.speedup:.3f}x {evaluation.kind} ({evaluation.target}) over {over}"
     if evaluation.profile is not None:
         facts["bound by"] = f"{evaluation.profile.bottleneck} ({evaluation.profile.kind})"
     output.print_facts(facts)
@@ -92,7 +120,7 @@ def _show(evaluation: Evaluation, kernel: Path) -> None:
     if evaluation.timings:
         print()
         rows = [_timing_row(name, timing, evaluation.target) for name, timing in evaluation.timings.items()]
-        output.print_table(("workload", "latency ms", "80 % range ms", "seed ms", "speedup", "kind"), rows)
+        output.print_table(("workload", "latency ms", "80 % range ms", "baseline ms", "speedup", "kind"), rows)
     if evaluation.explain and not evaluation.status.passed:
         print(f"\n{evaluation.explain}")
 

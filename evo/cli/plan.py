@@ -9,6 +9,7 @@ from evaluator.types import Workload
 
 if TYPE_CHECKING:
     from evo.campaign import Campaign
+    from evo.config import CpuEvaluatorConfig, GpuEvaluatorConfig
 
 
 def check_plan(campaign: Campaign) -> None:
@@ -36,7 +37,7 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
         "task": f"{task.name} ({task.dtype}), from {task.origin}",
         "workloads": "\n".join(_shape(workload) for workload in task.workloads),
         "check shapes": "\n".join(_shape(shape) for shape in task.check_shapes),
-        "evaluator": f"{config.evaluator.type}, latency modelled for {config.evaluator.target}",
+        "evaluator": _evaluator(config.evaluator),
         "policy": f"{config.policy.type}, {'the whole catalogue' if rewrites is None else ', '.join(rewrites)}",
         "search": f"population {search.population}, {search.offspring} candidates a generation, {search.selection}"
         f" on {', '.join(search.objectives)}",
@@ -44,6 +45,12 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
         "budget": ", ".join(f"{key} {value:g}" for key, value in limits.items()),
         "seed": config.seed,
     }
+
+
+def _evaluator(config: CpuEvaluatorConfig | GpuEvaluatorConfig) -> str:
+    if config.type == "gpu":
+        return f"gpu {config.device}, latency measured, baseline {config.baseline}"
+    return f"cpu, latency modelled for {config.target}"
 
 
 def _shape(workload: Workload) -> str:

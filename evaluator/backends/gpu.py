@@ -1,0 +1,229 @@
+"""The GPU evaluator: measures. Candidates run in processes of their own, the judge in this one.
+
+static -> compile -> smoke, as the cpu evaluator does them, then correct -> time -> profile -> cross-check on the GPU.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from evaluator import hardware
+from evaluator.backends.local import LocalEvaluator
+from evaluator.cascade import Facts, Stage
+from evaluator.errors import TaskError
+from evaluator.gpu_baseline import Baseline
+from evaluator.gpu_cases import DeviceCases
+from evaluator.gpu_correct import PLACES, Bench
+from evaluator.gpu_host import WorkerPool
+from evaluator.gpu_machine import Machine, find
+from evaluator.gpu_memory import Arena
+from evaluator.gpu_stages import GpuStages, Setting
+from evaluator.judge import Judge, check_task
+from evaluator.stages import CpuStages, static_stage
+from evaluator.timing import CONFIRM, SCREEN, Tier
+from evaluator.types import Evaluation, KernelSource, Task
+from evaluator.worker_host import WorkerHost
+
+logger = logging.getLogger(__name__)
+
+RING = 8
+"""Input sets that timed calls go through, where memory allows."""
+CASES_SHARE = 0.2
+"""Share of the device's memory that expected outputs may keep."""
+ARENAS_SHARE = 0.5
+"""Share of the device's memory for what candidates are given and return."""
+NEAR_BEST = 0.97
+"""Screened speedups down to this share of the best one seen are confirmed."""
+
+
+class GpuEvaluator(LocalEvaluator):
+    """Judges on one GPU; see `evaluator.protocol.Evaluator` for the contract.
+
+    Settings: `platform`, `device`, `workers`, `timeout_s`, `memory_mb`, `smoke`, `baseline`, `timing`, `allow_busy`,
+    `cache`, `cache_dir`, `seed` (evo.config has their meaning and defaults). `evaluate` raises `TaskError` before any
+    candidate is run when the task itself is at fault, and `EnvironmentUnusableError` without a usable GPU.
+    """
+
+    name = "gpu"
+    revision = 1
+
+    def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        self._hardware = hardware.get(str(settings.get("target", "h200")))
+        self._baseline_kind = str(settings.get("baseline", "best"))
+        self._timing_kind = str(settings.get("timing", "auto"))
+        super().__init__(task, settings, self._hardware.name)
+        if self._baseline_kind == "seed" and task.seed_source is None:
+            raise TaskError(f"{task.origin}: task {task.name} has no seed kernel to compare with", "use baseline: best")
+        self._machine: Machine | None = None
+        self._hosts: list[WorkerHost] = []
+        self._pool: WorkerPool | None = None
+        self._offline: CpuStages | None = None
+        self._setting: Setting | None = None
+        self._arenas: queue.Queue[Arena] = queue.Queue()
+        self._best: float | None = None
+        self._best_lock = threading.Lock()
+
+    def _cache_context(self) -> dict[str, object]:
+        names = ("platform", "device", "baseline", "timing", "smoke")
+        return {name: self._settings.get(name) for name in names}
+
+    def _prepare(self) -> None:
+        with self._lock:
+            if self._setting is not None:
+                return
+            folder = self._make_folder()
+            machine = find(
+                str(self._settings.get("platform", "cuda")),
+                int(self._settings.get("device", 0)),
+                folder,
+                self._hardware.name,
+                bool(self._settings.get("allow_busy", False)),
+            )
+            self._machine = machine
+            extra = machine.worker_environment
+            self._pool = WorkerPool(folder, machine.platform, warm=self._workers, extra=extra)
+            self._hosts = [WorkerHost(folder, interpret=False), WorkerHost(folder, interpret=True)]
+            for host in self._hosts:
+                host.start()
+            if reason := check_task(self._task, self._seed):
+                raise TaskError(f"{self._task.origin}: {reason}", "give inputs or shapes whose outputs vary")
+            self._setting = self._make_setting(machine, self._pool)
+            judge = Judge(self._task, self._seed)
+            compiler, interpreter = self._hosts
+            self._offline = CpuStages(judge, compiler, interpreter, self._hardware, self._limits)
+
+    def _make_setting(self, machine: Machine, pool: WorkerPool) -> Setting:
+        """Cases, arenas and the baseline; everything that candidates share."""
+        cases = DeviceCases(self._task, self._seed, machine.device, int(machine.memory_bytes * CASES_SHARE))
+        budget = int(machine.memory_bytes * ARENAS_SHARE)
+        ring, size, count = arena_plan(cases, budget, self._workers)
+        for _ in range(count):
+            self._arenas.put(machine.make_arena(size))
+        baseline = None
+        if self._baseline_kind != "none":
+            baseline = Baseline(cases, pool, machine.make_arena, self._baseline_kind, ring)
+            with machine.locks.exclusive():
+                baseline.prepare()
+        return Setting(
+            cases=cases,
+            baseline=baseline,
+            locks=machine.locks,
+            limit=lambda workload: machine.limit(self._task, workload, _least_bytes(cases, workload)),
+            ring=ring,
+            target=machine.target,
+            tier=self._tier,
+            energy_mj=machine.energy_mj,
+            has_clocks=machine.has_clocks,
+        )
+
+    def _tier(self, screened: float | None) -> Tier:
+        """Confirm always, never, or what comes near the best so far."""
+        if self._timing_kind != "auto":
+            return {"screen": SCREEN, "confirm": CONFIRM}[self._timing_kind]
+        with self._best_lock:
+            if screened is None or self._best is None or screened >= NEAR_BEST * self._best:
+                self._best = max(self._best or 0.0, screened or 0.0)
+                return CONFIRM
+        return SCREEN
+
+    def _judge(self, source: KernelSource) -> Evaluation:
+        assert self._pool is not None
+        assert self._setting is not None
+        assert self._offline is not None
+        assert self._machine is not None
+        self._machine.enter_thread()
+        desk = _Desk(self._pool, self._arenas, self._limits.wall_seconds)
+        try:
+            offline: list[tuple[str, Stage]] = [
+                ("static", static_stage(self._task)),
+                ("compile", self._offline.compile),
+                *([("smoke", self._smoke)] if self._settings.get("smoke", True) else []),
+            ]
+            evaluation = self._walked(source, [*offline, *GpuStages(self._setting, desk.bench).stages()])
+        finally:
+            desk.clear()
+        if self._cache:
+            self._cache.put(source, evaluation)
+        return evaluation
+
+    def _smoke(self, facts: Facts) -> Any:
+        """The interpreter's checks; a kernel that the interpreter cannot run is none the worse for it."""
+        assert self._offline is not None
+        found = self._offline.smoke(facts)
+        if found is not None and "cannot judge it" in found.reason:
+            facts.notes.append(f"not run in the interpreter: {found.reason}")
+            return None
+        return found
+
+    def _release(self) -> None:
+        for host in self._hosts:
+            host.close()
+        self._hosts = []
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        if self._setting is not None and self._setting.baseline is not None:
+            self._setting.baseline.close()
+        self._setting = None
+        while not self._arenas.empty():
+            self._arenas.get().close()
+
+
+class _Desk:
+    """A worker and an arena for one candidate, taken when they are first needed."""
+
+    def __init__(self, pool: WorkerPool, arenas: queue.Queue[Arena], seconds: float) -> None:
+        self._pool, self._arenas, self._seconds = pool, arenas, seconds
+        self._bench: Bench | None = None
+
+    def bench(self) -> Bench:
+        if self._bench is None:
+            arena = self._arenas.get()
+            try:
+                worker = self._pool.take()
+            except BaseException:
+                self._arenas.put(arena)
+                raise
+            self._bench = Bench(worker, arena, self._seconds)
+            self._bench.request("arena", token=arena.token())
+        return self._bench
+
+    def clear(self) -> None:
+        if self._bench is not None:
+            self._pool.give_up(self._bench.worker)
+            self._arenas.put(self._bench.arena)
+            self._bench = None
+
+
+def arena_plan(cases: DeviceCases, budget: int, workers: int) -> tuple[int, int, int]:
+    """(input sets in the ring, bytes of one arena, arenas) that fit into `budget` bytes.
+
+    A ring shrinks, down to two sets, before arenas become fewer than two. Raises `TaskError` when not one arena fits.
+    """
+    stands = [cases.stand(workload) for workload in (*cases.task.check_shapes, *cases.task.workloads)]
+    for least in (2, 1):
+        for ring in range(RING, 1, -1):
+            # The baseline holds all workloads side by side, in an arena of its own.
+            beside = sum(cases.stand(workload).carve(ring, 1).layout.nbytes for workload in cases.task.workloads)
+            size = max(
+                max(stand.carve(ring, 1).layout.nbytes, stand.carve(PLACES, 2).layout.nbytes) for stand in stands
+            )
+            count = min(workers, (budget - beside) // size)
+            if count >= min(least, workers):
+                return ring, size, count
+    raise TaskError(
+        f"{cases.task.origin}: inputs and outputs of task {cases.task.name} do not fit on this GPU",
+        f"use smaller workloads; there is room for {budget / 2**30:.3g} GiB",
+    )
+
+
+def _least_bytes(cases: DeviceCases, workload: Any) -> int:
+    stand = cases.stand(workload)
+    tensors = [*stand.state.values(), *(value for value in stand.inputs if hasattr(value, "numel")), *stand.outputs]
+    return sum(math.prod(tensor.shape) * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,208 @@
+"""Inputs and expected outputs on the judge's device (trusted side; see `evaluator.judge` for what a task's cases are).
+
+Inputs are made on the device from the judge's secret seed, expected outputs once per (workload, seed). What does not
+fit into the budget is made again when it is needed: making 6 GB of random numbers on a GPU takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from evaluator import correctness, judge
+from evaluator.correctness import Comparison
+from evaluator.gpu_memory import Layout, Place
+from evaluator.types import Task, Workload
+
+if TYPE_CHECKING:
+    import torch
+
+SEEDS = 5
+"""Secret seeds that every benchmark workload is checked with."""
+
+
+@dataclass(frozen=True)
+class DeviceCase:
+    """One set of inputs of a workload and what must come out."""
+
+    workload: Workload
+    label: str
+    inputs: list[Any]
+    expected: list[torch.Tensor] = field(repr=False)
+    exact: list[torch.Tensor] | None = field(repr=False)
+    growth: float = 1.0
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory it holds."""
+        tensors = [*self.inputs, *self.expected, *(self.exact or [])]
+        return sum(_nbytes(value) for value in tensors)
+
+
+@dataclass(frozen=True)
+class Stand:
+    """What all cases of one workload share: constructor arguments, parameters and shapes."""
+
+    workload: Workload
+    init_args: list[Any]
+    state: Mapping[str, torch.Tensor] = field(repr=False)
+    inputs: list[Any] = field(repr=False)
+    """Like a case's, without contents (meta device)."""
+    outputs: list[torch.Tensor] = field(repr=False)
+    """Like a case's, without contents (meta device)."""
+
+    def carve(self, sets: int, sinks: int) -> Carved:
+        """Places for the parameters, `sets` sets of inputs and `sinks` sets of outputs."""
+        layout = Layout()
+        state = {name: layout.add_like(tensor) for name, tensor in self.state.items()}
+        inputs = [[_place(layout, value) for value in self.inputs] for _ in range(sets)]
+        taken = [
+            [layout.add(out.shape, out.contiguous().stride(), _name(out)) for out in self.outputs] for _ in range(sinks)
+        ]
+        return Carved(layout, state, inputs, taken)
+
+
+@dataclass(frozen=True)
+class Carved:
+    """An arena's contents for one workload."""
+
+    layout: Layout
+    state: Mapping[str, Place]
+    sets: list[list[Any]]
+    """Places, and values that are no tensors."""
+    sinks: list[list[Place]]
+
+    def moved(self, offset: int) -> Carved:
+        """The same, `offset` bytes further on."""
+        layout = self.layout.moved(offset)
+        state = {name: place.moved(offset) for name, place in self.state.items()}
+        sets = [[value.moved(offset) if isinstance(value, Place) else value for value in one] for one in self.sets]
+        return Carved(layout, state, sets, [[place.moved(offset) for place in sink] for sink in self.sinks])
+
+
+class DeviceCases:
+    """Makes and keeps stands and cases of one task. Thread-safe: one thread at a time seeds torch's generator."""
+
+    def __init__(self, task: Task, seed: int, device: str, budget_bytes: int) -> None:
+        self.task = task
+        self._seed, self._device, self._budget = seed, device, budget_bytes
+        self._lock = threading.RLock()
+        self._stands: dict[str, Stand] = {}
+        self._kept: OrderedDict[tuple[str, int, str], DeviceCase] = OrderedDict()
+
+    def stand(self, workload: Workload) -> Stand:
+        """The common part of a workload's cases. Raises `TaskError` when the reference cannot be built or run."""
+        with self._lock:
+            if workload.name not in self._stands:
+                self._stands[workload.name] = self._make_stand(workload)
+            return self._stands[workload.name]
+
+    def case(self, workload: Workload, number: int, variant: str = "") -> DeviceCase | None:
+        """Inputs from seed `number`, changed by a variant of `evaluator.judge`; None where the task allows none."""
+        key = (workload.name, number, variant)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            made = self._make_case(workload, number, variant)
+            if made is not None:
+                self._keep(key, made)
+            return made
+
+    def compare(self, case: DeviceCase, outputs: list[object]) -> Comparison:
+        """The verdict on one case's flattened outputs."""
+        tolerance = self.task.tolerance
+        tolerance = tolerance.model_copy(update={"atol": tolerance.atol * case.growth})
+        return correctness.compare(outputs, case.expected, case.exact, tolerance, allow_tf32=self.task.allow_tf32)
+
+    def _keep(self, key: tuple[str, int, str], case: DeviceCase) -> None:
+        if case.nbytes > self._budget:
+            return
+        self._kept[key] = case
+        while sum(kept.nbytes for kept in self._kept.values()) > self._budget:
+            self._kept.popitem(last=False)
+
+    def _model(self, workload: Workload, module: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """The reference's model with its parameters, and the constructor arguments."""
+        with judge.seeded(self._seed, self.task.name, workload.name, "parameters", devices=self._devices()):
+            init_args = judge.constructor_args(module)
+            with self._placed():
+                model = module["Model"](*init_args)
+        return model.to(self._device).eval(), init_args
+
+    def _make_stand(self, workload: Workload) -> Stand:
+        with judge.blame(self.task, workload), self._flags():
+            model, init_args = self._model(workload, judge.reference_names(self.task, workload))
+            case = self.case(workload, 0)
+            assert case is not None
+            return Stand(
+                workload,
+                init_args,
+                {name: tensor.detach().clone() for name, tensor in model.state_dict().items()},
+                [value.to("meta") if _is_tensor(value) else value for value in case.inputs],
+                [out.to("meta") for out in case.expected],
+            )
+
+    def _make_case(self, workload: Workload, number: int, variant: str) -> DeviceCase | None:
+        required = not variant
+        change: Callable[[Any], Any] = dict(judge.VARIANTS)[variant] if variant else lambda tensor: tensor
+        with judge.blame(self.task, workload), self._flags():
+            module = judge.reference_names(self.task, workload)
+            model, _ = self._model(workload, module)
+            names = (self.task.name, workload.name, str(number))
+            with judge.seeded(self._seed, *names, devices=self._devices()), self._placed():
+                inputs = [judge.floats_changed(value, change) for value in module["get_inputs"]()]
+            inputs = [value.to(self._device) if _is_tensor(value) else value for value in inputs]
+            try:
+                expected = judge.run_reference(model, inputs)
+            except (RuntimeError, ValueError, IndexError):
+                if required:
+                    raise
+                return None
+            if not required and not all(judge.is_finite(tensor) for tensor in expected):
+                return None
+            growth = 1.0
+            if variant and (plain := self.case(workload, number)) is not None:
+                growth = judge.output_growth(plain.expected, expected)
+            label = f"{workload.name}, seed {number}" + (f", {variant}" if variant else "")
+            return DeviceCase(workload, label, inputs, expected, judge.exact_outputs(model, inputs, expected), growth)
+
+    def _placed(self) -> Any:
+        import torch
+
+        return torch.device(self._device) if self._device != "cpu" else nullcontext()
+
+    def _devices(self) -> list[int]:
+        return [0] if self._device.startswith("cuda") else []
+
+    def _flags(self) -> Any:
+        """float32 products of the reference run in TF32 exactly where the task declares it."""
+        import torch
+
+        if self._device == "cpu":
+            return nullcontext()
+        torch.backends.cuda.matmul.allow_tf32 = self.task.allow_tf32
+        torch.backends.cudnn.allow_tf32 = self.task.allow_tf32
+        return nullcontext()
+
+
+def _place(layout: Layout, value: Any) -> Any:
+    return layout.add_like(value) if _is_tensor(value) else value
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _nbytes(value: Any) -> int:
+    return value.numel() * value.element_size() if _is_tensor(value) else 0

@@ -1,0 +1,349 @@
+"""The `correct` stage of the gpu evaluator: raw outputs of many runs against values the worker never sees.
+
+Every benchmark workload and every check shape runs on several secret seeds, the check shapes on changed values as
+well. Inputs lie at two places that are used in turn, so that from the third run on each call finds other contents at
+addresses it has seen before: an output remembered by address, by shape or from the first call is wrong then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from evaluator import judge
+from evaluator.cascade import Verdict
+from evaluator.gpu_cases import SEEDS, Carved, DeviceCase, DeviceCases, Stand
+from evaluator.gpu_host import GpuWorker
+from evaluator.gpu_memory import Arena, view
+from evaluator.types import EvalStatus, Task, Workload
+
+if TYPE_CHECKING:
+    import torch
+
+ZONE = 0xFF
+POISONS = (float("nan"), 1e30)
+PLACES = 2
+_MAX_DIMS = 16
+
+
+class RefusedError(Exception):
+    """A candidate's verdict, from wherever it becomes clear."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+
+@dataclass
+class Bench:
+    """One candidate's worker and the memory it shares with the judge."""
+
+    worker: GpuWorker
+    arena: Arena
+    seconds: float
+    """Limit of one command."""
+
+    def request(self, command: str, **arguments: Any) -> Any:
+        """One command; raises `WorkerError`."""
+        return self.worker.request(command, self.seconds, **arguments)
+
+
+@dataclass
+class Findings:
+    """What the checks learned beside their verdict."""
+
+    passed: int = 0
+    total: int = 0
+    max_error: float | None = None
+    kernels: set[str] = field(default_factory=set)
+
+
+class Checker:
+    """Runs one workload's checks on one bench."""
+
+    def __init__(self, cases: DeviceCases, bench: Bench, stand: Stand, findings: Findings) -> None:
+        self.cases = cases
+        self.task: Task = cases.task
+        self.bench = bench
+        self.stand = stand
+        self.findings = findings
+        self.carved: Carved = stand.carve(PLACES, 2)
+        self._earlier: list[tuple[DeviceCase, list[torch.Tensor]]] = []
+
+    def start(self) -> None:
+        """Parameters in place, red zones filled, the model built. Raises `WorkerError` and `RefusedError`."""
+        fill_zones(self.bench.arena, self.carved)
+        for name, tensor in self.stand.state.items():
+            view(self.bench.arena, self.carved.state[name]).copy_(tensor)
+        settle(self.bench.arena)
+        self.bench.request(
+            "build",
+            name=self.stand.workload.name,
+            init_args=self.stand.init_args,
+            state={name: place.model_dump() for name, place in self.carved.state.items()},
+            sets=[[sendable(value) for value in values] for values in self.carved.sets],
+        )
+
+    def check(self, case: DeviceCase, place: int, poison: float | None = None) -> list[torch.Tensor]:
+        """One run of one case, judged; returns its outputs. Raises `RefusedError`."""
+        answer, outputs = self.run(case, place, poison)
+        where = case.label
+        if answer["written_outside"]:
+            what = str(answer["written_outside"][0])
+            raise refused(EvalStatus.OUT_OF_BOUNDS, f"{where}: writes outside of {what}")
+        self._check_memory(case, place)
+        if not answer["launches"] and self.findings.kernels:
+            raise refused(EvalStatus.REPLAY, f"{where}: launches nothing, though earlier calls launched kernels")
+        if not answer["launches"]:
+            raise refused(EvalStatus.FALLBACK, f"{where}: launches no Triton kernel of its own")
+        if answer["seen_before"]:
+            raise refused(
+                EvalStatus.REPLAY,
+                f"{where}: returns memory that an earlier call returned",
+                "allocate an output per call",
+            )
+        self.findings.kernels.update(str(name) for name in answer["launches"])
+        found = self.cases.compare(case, outputs[0])
+        if found.max_error is not None:
+            self.findings.max_error = max(self.findings.max_error or 0.0, found.max_error)
+        if found.status is not None:
+            raise RefusedError(self._why(case, place, outputs, found, poison))
+        return tensors(outputs[0])
+
+    def run(self, case: DeviceCase, place: int, poison: float | None) -> tuple[dict[str, Any], list[list[object]]]:
+        """One run; its report and both copies of its outputs (in stream order, and with the device at rest)."""
+        arena = self.bench.arena
+        for value, at in zip(case.inputs, self.carved.sets[place], strict=True):
+            if is_tensor(value):
+                view(arena, at).copy_(value)
+        poison_sinks(arena, self.carved)
+        settle(arena)
+        sinks = [[at.model_dump() for at in sink] for sink in self.carved.sinks]
+        answer = self.bench.request("run", name=self.stand.workload.name, number=place, sinks=sinks, poison=poison)
+        shown = reports(answer, "outputs")
+        return answer, [taken(arena, shown, sink) for sink in self.carved.sinks]
+
+    def _check_memory(self, case: DeviceCase, place: int) -> None:
+        """Inputs and parameters unchanged, zones untouched."""
+        arena = self.bench.arena
+        given = {
+            f"input {index}": pair for index, pair in enumerate(zip(case.inputs, self.carved.sets[place], strict=True))
+        }
+        for name, tensor in self.stand.state.items():
+            given[f"parameter {name}"] = (tensor, self.carved.state[name])
+        for name, (value, at) in given.items():
+            if is_tensor(value) and not same_bits(view(arena, at), value):
+                raise refused(EvalStatus.INPUT_MUTATED, f"{case.label}: the kernel changed {name}")
+        for begin, end in self.carved.layout.zones():
+            if bool((arena.bytes[begin:end] != ZONE).any()):
+                raise refused(EvalStatus.OUT_OF_BOUNDS, f"{case.label}: writes outside of its inputs or parameters")
+
+    def _why(
+        self, case: DeviceCase, place: int, outputs: list[list[object]], found: Any, poison: float | None
+    ) -> Verdict:
+        """The most telling name for a wrong output."""
+        late = self.cases.compare(case, outputs[1]) if len(outputs) > 1 else found
+        if late.status is None:
+            return verdict(
+                EvalStatus.DEFERRED_WORK,
+                f"{case.label}: the output was written after the call's stream had moved on",
+                "work on torch's current stream",
+            )
+        for earlier, _ in self._earlier:
+            if self.cases.compare(earlier, outputs[0]).status is None:
+                return verdict(EvalStatus.REPLAY, f"{case.label}: returns the answer to an earlier call's inputs")
+        if found.status in (EvalStatus.WRONG_VALUE, EvalStatus.NON_FINITE, EvalStatus.PRECISION):
+            if self._depends_on_poison(case, place, outputs[0], poison):
+                text = f"{case.label}: the output depends on what freshly allocated memory held"
+                return verdict(EvalStatus.UNINITIALISED, text, "write every element of what forward allocates")
+            if self._depends_on_zones(case, place, poison):
+                text = f"{case.label}: the output depends on what lies behind or before its inputs"
+                return verdict(EvalStatus.OUT_OF_BOUNDS, text, "mask loads at the tensors' ends")
+        return verdict(found.status, f"{case.label}: {found.reason}", f"{case.label}\n{found.explain}")
+
+    def _depends_on_poison(self, case: DeviceCase, place: int, first: list[object], poison: float | None) -> bool:
+        a = first if poison is not None else self.run(case, place, POISONS[0])[1][0]
+        b = self.run(case, place, POISONS[1])[1][0]
+        again = self.run(case, place, POISONS[0])[1][0]
+        return not same_outputs(a, b) and same_outputs(a, again)
+
+    def _depends_on_zones(self, case: DeviceCase, place: int, poison: float | None) -> bool:
+        before = self.run(case, place, poison)[1][0]
+        fill_zones(self.bench.arena, self.carved, 0)
+        try:
+            after = self.run(case, place, poison)[1][0]
+        finally:
+            fill_zones(self.bench.arena, self.carved)
+        return not same_outputs(before, after)
+
+    def note(self, case: DeviceCase, outputs: list[torch.Tensor]) -> None:
+        """Remember a case, so that its answer is recognised when it comes again."""
+        self._earlier = [*self._earlier[-3:], (case, outputs)]
+
+
+def check_workload(checker: Checker, benchmark: bool) -> None:
+    """All checks of one workload. Raises `RefusedError` and `WorkerError`."""
+    checker.start()
+    workload, cases = checker.stand.workload, checker.cases
+    numbers = range(SEEDS if benchmark else 2)
+    planned = [(number, "") for number in numbers]
+    if not benchmark:
+        planned += [(0, name) for name, _ in judge.VARIANTS]
+    turn = 0
+    for number, variant in planned:
+        case = cases.case(workload, number, variant)
+        if case is None:
+            continue
+        poisons: Sequence[float | None] = POISONS if not checker.findings.passed or turn == 0 else (None,)
+        outputs = _agreeing(checker, case, turn % PLACES, poisons)
+        checker.note(case, outputs)
+        turn += 1
+        checker.findings.passed += 1
+        if turn == len(planned) and not cases.task.allow_atomics:
+            _repeatable(checker, case, (turn - 1) % PLACES, outputs)
+
+
+def planned_checks(task: Task) -> int:
+    """Checks of one candidate when every variant is allowed."""
+    return len(task.workloads) * SEEDS + len(task.check_shapes) * (2 + len(judge.VARIANTS))
+
+
+def _agreeing(checker: Checker, case: DeviceCase, place: int, poisons: Sequence[float | None]) -> list[torch.Tensor]:
+    outputs = checker.check(case, place, poisons[0])
+    for poison in poisons[1:]:
+        again = checker.check(case, place, poison)
+        if not checker.task.allow_atomics and not all(same_bits(a, b) for a, b in zip(outputs, again, strict=True)):
+            text = f"{case.label}: the output depends on what freshly allocated memory held"
+            third = checker.check(case, place, poisons[0])
+            if all(same_bits(a, b) for a, b in zip(outputs, third, strict=True)):
+                raise refused(EvalStatus.UNINITIALISED, text, "write every element of what forward allocates")
+            raise refused(EvalStatus.NONDETERMINISTIC, f"{case.label}: equal inputs gave different outputs")
+    return outputs
+
+
+def _repeatable(checker: Checker, case: DeviceCase, place: int, outputs: list[torch.Tensor]) -> None:
+    for _ in range(2):
+        again = checker.check(case, place)
+        if not all(same_bits(a, b) for a, b in zip(outputs, again, strict=True)):
+            raise refused(
+                EvalStatus.NONDETERMINISTIC,
+                f"{case.label}: equal inputs gave different outputs",
+                "look for a race, or for atomics whose order shows in the result",
+            )
+
+
+def verdict(status: EvalStatus | None, reason: str, hint: str = "") -> Verdict:
+    """A verdict whose explanation is the reason and what to do."""
+    assert status is not None
+    return Verdict(status, reason, f"{reason}\n{hint}".strip())
+
+
+def refused(status: EvalStatus, reason: str, hint: str = "") -> RefusedError:
+    """The exception that carries a verdict."""
+    return RefusedError(verdict(status, reason, hint))
+
+
+def reports(answer: Any, key: str) -> list[Any]:
+    """A worker's list of reports. Raises `RefusedError` when it is none."""
+    shown = answer.get(key) if isinstance(answer, dict) else None
+    if not isinstance(shown, list):
+        raise refused(EvalStatus.HARNESS_TAMPER, f"the worker's answer has no {key}")
+    return shown
+
+
+def taken(arena: Arena, shown: list[Any], sink: Sequence[Any]) -> list[object]:
+    """The outputs that a worker reports: copies of what lies in the sink where they fit it, shapes alone elsewhere."""
+    import torch
+
+    outputs: list[object] = []
+    for index, report in enumerate(shown):
+        if isinstance(report, str):
+            outputs.append(report)
+            continue
+        try:
+            shape = [int(size) for size in report["shape"]]
+            dtype = getattr(torch, str(report["dtype"]), None)
+        except (KeyError, TypeError, ValueError):
+            raise refused(EvalStatus.HARNESS_TAMPER, "the worker reports no shape and dtype") from None
+        if (
+            not isinstance(dtype, torch.dtype)
+            or len(shape) > _MAX_DIMS
+            or any(not 0 <= size < 1 << 48 for size in shape)
+        ):
+            raise refused(EvalStatus.HARNESS_TAMPER, "the worker reports an impossible shape or dtype")
+        at = sink[index] if index < len(sink) else None
+        if at is not None and tuple(shape) == at.shape and str(report["dtype"]) == at.dtype:
+            outputs.append(view(arena, at).clone())
+        else:
+            outputs.append(torch.empty(shape, dtype=dtype, device="meta"))
+    return outputs
+
+
+def tensors(outputs: Sequence[object]) -> list[torch.Tensor]:
+    """The tensors among outputs."""
+    import torch
+
+    return [out for out in outputs if isinstance(out, torch.Tensor)]
+
+
+def same_outputs(first: Sequence[object], second: Sequence[object]) -> bool:
+    """Whether two runs returned bitwise the same."""
+    if len(first) != len(second):
+        return False
+    return all(same_bits(a, b) if is_tensor(a) and is_tensor(b) else a == b for a, b in zip(first, second, strict=True))
+
+
+def same_bits(first: Any, second: Any) -> bool:
+    """Whether two tensors hold the same bits (NaN equals itself)."""
+    import torch
+
+    alike = bool(first.shape == second.shape and first.dtype == second.dtype)
+    if not alike or first.is_meta or second.is_meta:
+        return alike
+    if first.dtype.itemsize in _BITS and first.dtype != torch.bool:
+        kind = getattr(torch, _BITS[first.dtype.itemsize])
+        return bool(torch.equal(first.view(kind), second.to(first.device).view(kind)))
+    return bool(torch.equal(first, second.to(first.device)))
+
+
+_BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+
+
+def fill_zones(arena: Arena, carved: Carved, value: int = ZONE) -> None:
+    """Red zones filled with a byte: NaN in every float format, or zero."""
+    for begin, end in carved.layout.zones():
+        arena.bytes[begin:end] = value
+
+
+def poison_sinks(arena: Arena, carved: Carved) -> None:
+    """No earlier run's output may be taken for this one's."""
+    for sink in carved.sinks:
+        for place in sink:
+            arena.bytes[place.offset : place.offset + place.nbytes] = ZONE
+
+
+def settle(arena: Arena) -> None:
+    """The judge's writes are visible to other processes from here on."""
+    if arena.bytes.is_cuda:
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def sendable(value: Any) -> Any:
+    """A place as data; other values as they are."""
+    return value.model_dump() if hasattr(value, "model_dump") else value
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a torch tensor."""
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def in_order(task: Task) -> Iterator[tuple[Workload, bool]]:
+    """Check shapes first, since they are quick and catch most; then benchmark workloads (True)."""
+    yield from ((workload, False) for workload in task.check_shapes)
+    yield from ((workload, True) for workload in task.workloads)

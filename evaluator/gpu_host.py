@@ -1,0 +1,315 @@
+"""The judge's end of a gpu worker: starts processes ahead of time, talks to them, and kills them.
+
+Whatever a worker does (dies, hangs, floods its output, answers nonsense) becomes a `WorkerError` with a verdict.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import queue
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from evaluator import sandbox, wire
+from evaluator.errors import HarnessError
+from evaluator.types import EvalStatus
+from evaluator.zygote import PID, READY
+
+START_SECONDS = 180.0
+MAX_ANSWER_BYTES = 16 << 20
+KILL_SECONDS = 5.0
+OUTPUT_BYTES = 8 << 20
+KEPT_OUTPUT = 16 << 10
+_CHUNK = 1 << 18
+# Faults that end a CUDA context; the process that made them is of no more use.
+_FATAL_WORDS = ("illegal memory access", "device-side assert", "misaligned address", "unspecified launch failure")
+
+
+class WorkerError(Exception):
+    """A command that gave no result."""
+
+    def __init__(self, status: EvalStatus, reason: str, explain: str = "") -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.explain = explain or reason
+
+
+class Nursery:
+    """The process that workers are forked from: torch is imported once for all of them. Thread-safe."""
+
+    def __init__(self, folder: Path, platform: str, extra: Mapping[str, str]) -> None:
+        home = folder / "nursery"
+        home.mkdir()
+        self._lock = threading.Lock()
+        self._platform = platform
+        interpret = {"TRITON_INTERPRET": "1"} if platform == "interpreter" else {}
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._errors = home / "stderr.txt"
+        with theirs, self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "evaluator.zygote", str(theirs.fileno()), "gpu"],
+                env=sandbox.environment(home, {**interpret, **extra}),
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._ready = False
+
+    def fork(self, home: Path, output: int, *, confined: bool, slot: int) -> tuple[socket.socket, socket.socket]:
+        """The channel to a new worker, and the socket on which its pid and its end are told."""
+        channel, channel_child = socket.socketpair()
+        status, status_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        gpu = {"platform": self._platform, "confined": confined, "slot": slot}
+        message = json.dumps({"home": str(home), "gpu": gpu}).encode()
+        with channel_child, status_child, self._lock:
+            try:
+                self._wait_ready()
+                ends = [channel_child.fileno(), output, output, status_child.fileno()]
+                socket.send_fds(self._control, [message], ends)
+            except OSError as error:
+                words = self._errors.read_text(errors="replace").strip().splitlines()[-1:]
+                raise HarnessError(
+                    f"gpu workers cannot be started: {error}: {''.join(words)}", "kernevo doctor says what works"
+                ) from None
+        return channel, status
+
+    def close(self) -> None:
+        """End it, and with it every worker."""
+        self._control.close()
+        try:
+            self._process.wait(timeout=10.0 if self._ready else 0.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait_ready(self) -> None:
+        if not self._ready:
+            self._control.settimeout(START_SECONDS)
+            if self._control.recv(64) != READY:
+                raise OSError("the process they come from ended")
+            self._control.settimeout(None)
+            self._ready = True
+
+
+class GpuWorker:
+    """One process. Not thread-safe: one judge thread uses it at a time."""
+
+    def __init__(self, nursery: Nursery, folder: Path, *, confined: bool, slot: int, cache: Path | None) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="worker-", dir=folder))
+        if cache is not None:
+            # What Triton compiles once per cache folder: helper modules of the driver, and the warm-up kernel.
+            shutil.copytree(cache, self.home / "triton")
+        self.walls: dict[str, str] = {}
+        self.seconds: dict[str, float] = {}
+        """What starting took, by part."""
+        self._ready = False
+        self._pids_seen = 0
+        self._output = (folder / f"{self.home.name}.out").open("w+b")
+        self._channel, self._status = nursery.fork(self.home, self._output.fileno(), confined=confined, slot=slot)
+
+    def wait_ready(self) -> None:
+        """Until it has warmed up. Raises `HarnessError` with its last words when it does not."""
+        if self._ready:
+            return
+        try:
+            answer = self._answer(time.monotonic() + START_SECONDS)
+        except WorkerError as failure:
+            raise HarnessError(
+                f"a gpu worker did not start: {failure.reason}: {self.last_words(600)}",
+                "kernevo doctor says what works",
+            ) from None
+        self.walls, self.seconds = answer["walls"], answer["seconds"]
+        self._ready = True
+
+    def request(self, command: str, seconds: float, **arguments: Any) -> Any:
+        """The result of one command. Raises `WorkerError`; the worker is then dead or in an unknown state."""
+        self.wait_ready()
+        nonce = os.urandom(16).hex()
+        deadline = time.monotonic() + seconds
+        try:
+            self._channel.sendall(wire.dump({"nonce": nonce, "command": command, **arguments}))
+        except OSError:
+            raise self._death() from None
+        answer = self._answer(deadline)
+        if not isinstance(answer, dict) or answer.get("nonce") != nonce:
+            raise WorkerError(EvalStatus.HARNESS_TAMPER, "the worker's answer does not carry the command's secret")
+        if "error" in answer:
+            raise _reported(answer["error"])
+        if "result" not in answer:
+            raise WorkerError(EvalStatus.HARNESS_TAMPER, "the worker's answer holds no result")
+        return answer["result"]
+
+    def last_words(self, size: int = 2000) -> str:
+        """The end of what it printed."""
+        self._output.flush()
+        total = os.fstat(self._output.fileno()).st_size
+        self._output.seek(max(0, total - min(size, KEPT_OUTPUT)))
+        return self._output.read(KEPT_OUTPUT).decode(errors="replace").strip()[-size:]
+
+    def kill(self) -> None:
+        """End the process and everything it started, and remove its files; safe to call twice."""
+        with suppress(OSError):
+            self._status.send(b"kill")
+        self._wait_status(KILL_SECONDS)
+        self._channel.close()
+        self._status.close()
+        if not self._output.closed:
+            self._output.close()
+        Path(self._output.name).unlink(missing_ok=True)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _wait_status(self, seconds: float) -> int | None:
+        """How the process ended; None when that is not known within `seconds`."""
+        messages = 2 - self._pids_seen
+        try:
+            self._status.settimeout(seconds)
+            for _ in range(messages):
+                message = self._status.recv(64)
+                if not message:
+                    return None
+                self._pids_seen += 1
+                value = int(PID.unpack(message)[0])
+        except OSError:
+            return None
+        return value if messages else None
+
+    def _answer(self, deadline: float) -> Any:
+        prefix = self._receive(wire.PREFIX.size, deadline)
+        try:
+            rest = self._receive(wire.frame_size(prefix, MAX_ANSWER_BYTES), deadline)
+            return wire.load(prefix + rest, MAX_ANSWER_BYTES, allow_meta=False)
+        except wire.WireError as error:
+            raise WorkerError(
+                EvalStatus.HARNESS_TAMPER, f"something else came in place of an answer: {error}"
+            ) from None
+
+    def _receive(self, size: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise WorkerError(EvalStatus.TIMEOUT, "still running at the time limit")
+            if os.fstat(self._output.fileno()).st_size > OUTPUT_BYTES:
+                raise WorkerError(EvalStatus.OUTPUT_LIMIT, f"printed more than {OUTPUT_BYTES >> 20} MiB")
+            ready, _, _ = select.select([self._channel], [], [], min(left, 0.25))
+            if not ready:
+                continue
+            try:
+                chunk = self._channel.recv(min(size - len(data), _CHUNK))
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise self._death()
+            data += chunk
+        return bytes(data)
+
+    def _death(self) -> WorkerError:
+        status = self._wait_status(KILL_SECONDS)
+        if status is None:
+            return WorkerError(EvalStatus.HARNESS_TAMPER, "closed its channel to the judge")
+        code, words = os.waitstatus_to_exitcode(status), self.last_words()
+        if code >= 0:
+            return WorkerError(EvalStatus.EXITED, f"ended its process (exit code {code}) instead of returning", words)
+        name = signal.Signals(-code).name if -code in signal.Signals._value2member_map_ else f"signal {-code}"
+        if any(word in words for word in ("bad_alloc", "out of memory", "Cannot allocate memory")):
+            return WorkerError(EvalStatus.OUT_OF_MEMORY, f"ran out of memory ({name})", words)
+        return WorkerError(EvalStatus.CRASHED, f"the process died of {name}", words)
+
+
+def _reported(error: Any) -> WorkerError:
+    """A candidate's exception as the worker describes it; only known failures are believed."""
+    try:
+        status = EvalStatus(error["status"])
+        reason, explain = str(error["reason"]), str(error["explain"])
+    except (KeyError, TypeError, ValueError):
+        return WorkerError(EvalStatus.HARNESS_TAMPER, "the worker's answer is no error report")
+    if status.passed:
+        return WorkerError(EvalStatus.HARNESS_TAMPER, "a worker may not report a pass")
+    if any(word in reason for word in _FATAL_WORDS):
+        return WorkerError(EvalStatus.CRASHED, reason, explain)
+    return WorkerError(status, reason, explain)
+
+
+class WorkerPool:
+    """Keeps workers warm, so that a candidate never waits for torch to be imported. Thread-safe."""
+
+    def __init__(self, folder: Path, platform: str, *, warm: int, extra: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._nursery = Nursery(folder, platform, extra)
+        self._warm: queue.Queue[GpuWorker] = queue.Queue()
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._closed = False
+        self._all: set[GpuWorker] = set()
+        self._cache: Path | None = None
+        if platform == "cuda":
+            self._cache = self._first_cache()
+        for _ in range(warm):
+            self._start()
+
+    def take(self) -> GpuWorker:
+        """A warm worker, whose place is taken by a new one. Raises `HarnessError` when workers do not start."""
+        try:
+            worker = self._warm.get(timeout=START_SECONDS)
+        except queue.Empty:
+            raise HarnessError("no gpu worker became free", "kernevo doctor says what works") from None
+        self._start()
+        worker.wait_ready()
+        return worker
+
+    def trusted(self) -> GpuWorker:
+        """A worker of its own for the baseline."""
+        worker = GpuWorker(self._nursery, self._folder, confined=False, slot=0, cache=self._cache)
+        with self._lock:
+            self._all.add(worker)
+        return worker
+
+    def give_up(self, worker: GpuWorker) -> None:
+        """Kill a worker that has judged its candidate."""
+        worker.kill()
+        with self._lock:
+            self._all.discard(worker)
+
+    def close(self) -> None:
+        """Kill them all."""
+        with self._lock:
+            self._closed = True
+            workers, self._all = list(self._all), set()
+        for worker in workers:
+            worker.kill()
+        self._nursery.close()
+
+    def _first_cache(self) -> Path:
+        """Triton's cache after a trusted worker's warm-up."""
+        first = self.trusted()
+        first.wait_ready()
+        kept = self._folder / "warm-cache"
+        shutil.copytree(first.home / "triton", kept)
+        self.give_up(first)
+        return kept
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            slot = next(self._numbers)
+            worker = GpuWorker(self._nursery, self._folder, confined=True, slot=slot, cache=self._cache)
+            self._all.add(worker)
+        self._warm.put(worker)

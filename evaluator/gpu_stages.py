@@ -1,0 +1,420 @@
+"""The gpu evaluator's stages after the offline ones: correct -> time -> profile -> cross-check.
+
+One `GpuStages` walks one candidate. Checks of several candidates share the GPU; timing and profiling hold it alone.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from evaluator.cascade import Facts, Stage, Verdict
+from evaluator.clocks import Clocks, clocks_of, disagreement, loop_length
+from evaluator.gpu_baseline import Baseline, Lead, fill_set
+from evaluator.gpu_cases import Carved, DeviceCase, DeviceCases
+from evaluator.gpu_correct import (
+    Bench,
+    Checker,
+    Findings,
+    RefusedError,
+    check_workload,
+    fill_zones,
+    in_order,
+    planned_checks,
+    poison_sinks,
+    refused,
+    reports,
+    sendable,
+    settle,
+    taken,
+    verdict,
+)
+from evaluator.gpu_host import WorkerError
+from evaluator.gpu_memory import view
+from evaluator.gpu_platform import DeviceWork
+from evaluator.samples import Block, Loop, Samples, UntrustedSamplesError, read_block, read_loop
+from evaluator.summary import Summary, summarise
+from evaluator.timing import SCREEN, Tier, interleave
+from evaluator.types import EvalStatus, Profile, Timing, Workload
+
+IMPOSSIBLE_SHARE = 0.5
+DOUBTFUL_SHARE = 0.95
+INCREDIBLE_SPEEDUP = 10.0
+COVERAGE = {"strict": 0.5, "mixed": 0.1, "free": 0.0}
+"""Least share of the device's time that the candidate's own Triton kernels take, by a task's op policy."""
+PROFILED_CALLS = 3
+LOOPS = 2
+"""Loops of which the quicker one counts: a busy host makes them longer, nothing makes them shorter."""
+ENERGY_MS = 300.0
+MAX_KEPT_BYTES = 8 << 30
+"""Outputs of one block that stay in memory until the judge has chosen which to check."""
+
+
+Run = Callable[[], int]
+"""Keeps the GPU busy for a while and returns how many calls that were."""
+
+
+class Limit(NamedTuple):
+    """What a workload takes at least, in ms."""
+
+    light_ms: float
+    """max(bytes / bandwidth, flops / peak)."""
+    floor_ms: float
+    """The same without what L2 may still hold at the end: an honest kernel cannot be faster."""
+
+
+class Locks(Protocol):
+    """Who may use the GPU."""
+
+    def shared(self) -> AbstractContextManager[None]:
+        """Beside other checks."""
+        ...
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Alone."""
+        ...
+
+
+@dataclass
+class Measured:
+    """What timing one workload gave."""
+
+    summary: Summary
+    clocks: Clocks
+    checked: int
+    energy_mj: float | None
+
+
+@dataclass
+class Setting:
+    """What all candidates of an evaluator share."""
+
+    cases: DeviceCases
+    baseline: Baseline | None
+    locks: Locks
+    limit: Callable[[Workload], Limit]
+    ring: int
+    target: str
+    tier: Callable[[float | None], Tier]
+    """From the screened speedup (None before) to the tier to time with."""
+    energy_mj: Callable[[Run], float | None]
+    has_clocks: bool
+
+
+@dataclass
+class GpuStages:
+    """One candidate on one bench."""
+
+    setting: Setting
+    bench: Callable[[], Bench]
+    """Takes a worker at the first call."""
+    _measured: dict[str, Measured] = field(default_factory=dict)
+    _coverage: dict[str, float] = field(default_factory=dict)
+
+    def stages(self) -> list[tuple[str, Stage]]:
+        """In order."""
+        plain = [("correct", self.correct), ("time", self.time), ("profile", self.profile)]
+        return [(name, _judged(stage)) for name, stage in [*plain, ("cross-check", self.cross_check)]]
+
+    def correct(self, facts: Facts) -> None:
+        """Every check of every shape. Raises what `_judged` turns into verdicts, as all stages here."""
+        bench, cases = self.bench(), self.setting.cases
+        findings = Findings()
+        facts.checks_total = planned_checks(cases.task)
+        try:
+            bench.request("load", source=facts.source.text)
+            for workload, benchmark in in_order(cases.task):
+                with self.setting.locks.shared():
+                    checker = Checker(cases, bench, cases.stand(workload), findings)
+                    check_workload(checker, benchmark)
+                    bench.request("drop", name=workload.name)
+            facts.checks_total = findings.passed
+        finally:
+            facts.checks_passed, facts.max_error = findings.passed, findings.max_error
+            facts.checked_kernels |= findings.kernels
+
+    def time(self, facts: Facts) -> None:
+        """Screen every workload; confirm where the setting wants it."""
+        workloads = self.setting.cases.task.workloads
+        with self.setting.locks.exclusive():
+            for workload in workloads:
+                self._measured[workload.name] = self._time(workload, SCREEN)
+            tier = self.setting.tier(self._speedup())
+            if tier is not SCREEN:
+                for workload in workloads:
+                    self._measured[workload.name] = self._time(workload, tier)
+        for workload in workloads:
+            facts.timings[workload.name] = self._timing(workload)
+
+    def profile(self, facts: Facts) -> None:
+        """Which kernels the device's time goes to, and whether they are the candidate's own."""
+        bench = self.bench()
+        for workload in self.setting.cases.task.workloads:
+            with self.setting.locks.exclusive():
+                self._build(workload, 1)
+                answer = bench.request("profile", name=workload.name, calls=PROFILED_CALLS)
+            self._coverage[workload.name] = self._cover(workload, answer)
+            self._agree(workload, busy_ms(_work(answer)) / PROFILED_CALLS)
+        facts.profile = Profile(
+            kind="measured",
+            target=self.setting.target,
+            resources=tuple(facts.resources.values()),
+            coverage=min(self._coverage.values()),
+            bottleneck=self._bottleneck(facts),
+        )
+        facts.notes.append(self._summary(facts))
+
+    def cross_check(self, facts: Facts) -> None:
+        """Without its kernels the output must be wrong; nothing may be faster than light or patched."""
+        bench = self.bench()
+        workload = self.setting.cases.task.workloads[0]
+        case = self._case(workload, 0)
+        with self.setting.locks.shared():
+            carved = self._build(workload, 1)
+            self._ablate(bench, workload, carved, case)
+            changed = bench.request("inspect")["changed"]
+        if changed:
+            raise refused(EvalStatus.HARNESS_TAMPER, f"replaced {', '.join(map(str, changed))}")
+        workloads = {workload.name: workload for workload in self.setting.cases.task.workloads}
+        for name, timing in facts.timings.items():
+            floor = self.setting.limit(workloads[name]).floor_ms
+            if timing.median_ms < IMPOSSIBLE_SHARE * floor:
+                text = f"{timing.median_ms:.4g} ms at {name}, below half of the {floor:.4g} ms that no kernel can beat"
+                raise refused(EvalStatus.SUSPICIOUS, text, "the kernel cannot be doing all the work")
+            if timing.median_ms < DOUBTFUL_SHARE * floor:
+                facts.notes.append(f"{name}: quarantined: below the {floor:.4g} ms that no kernel should beat")
+            if timing.speedup is not None and timing.speedup > INCREDIBLE_SPEEDUP:
+                facts.notes.append(f"{name}: quarantined: {timing.speedup:.1f}x over the best baseline")
+
+    def _ablate(self, bench: Bench, workload: Workload, carved: Carved, case: DeviceCase) -> None:
+        poison_sinks(bench.arena, carved)
+        settle(bench.arena)
+        sink = carved.sinks[0]
+        try:
+            answer = bench.request("ablate", name=workload.name, number=0, sink=[place.model_dump() for place in sink])
+        except WorkerError as failure:
+            if failure.status is EvalStatus.RUNTIME_ERROR:
+                return  # it cannot do without its kernels
+            raise
+        outputs = taken(bench.arena, reports(answer, "outputs"), sink)
+        if self.setting.cases.compare(case, outputs).status is None:
+            text = f"{workload.name}: the output is right without any of its Triton kernels"
+            raise refused(EvalStatus.DECOY, text, "the kernels must do the work")
+
+    def _time(self, workload: Workload, tier: Tier) -> Measured:
+        bench, setting = self.bench(), self.setting
+        carved = self._build(workload, setting.ring)
+        checked = 0
+        lead = Lead()
+
+        def candidate(count: int, first: int) -> Block:
+            nonlocal checked
+            began = time.perf_counter()
+            answer = bench.request("block", name=workload.name, count=count, first=first, lead_s=lead.seconds)
+            block = lead.learn(read_block(answer, count, time.perf_counter() - began))
+            self._check_sample(workload, carved, count, first)
+            checked += 1
+            return block
+
+        baseline = setting.baseline
+        beside = None if baseline is None else (lambda count, first: baseline.block(workload, count, first, lead))
+        samples = interleave(self._fitted(tier, carved), candidate, beside, time.perf_counter)
+        summary = summarise(samples)
+        clocks = self._clocks(workload, summary.median_ms, samples)
+        energy_mj = None if tier is SCREEN else setting.energy_mj(lambda: self._busy(workload, clocks.outside_ms))
+        return Measured(summary, clocks, checked, energy_mj)
+
+    def _busy(self, workload: Workload, call_ms: float) -> int:
+        """Calls back to back for long enough to read an energy counter."""
+        count = max(1, math.ceil(ENERGY_MS / max(call_ms, 1e-3)))
+        self.bench().request("loop", name=workload.name, count=count)
+        return count
+
+    def _fitted(self, tier: Tier, carved: Carved) -> Tier:
+        """Blocks no longer than what may be kept of outputs."""
+        size = max(1, sum(place.nbytes for place in carved.sinks[0]))
+        return tier.model_copy(update={"block": max(2, min(tier.block, MAX_KEPT_BYTES // size))})
+
+    def _check_sample(self, workload: Workload, carved: Carved, count: int, first: int) -> None:
+        """One output of the block just timed, chosen after it was made."""
+        bench = self.bench()
+        index = secrets.randbelow(count)
+        poison_sinks(bench.arena, carved)
+        settle(bench.arena)
+        sink = carved.sinks[0]
+        answer = bench.request("output", index=index, sink=[place.model_dump() for place in sink])
+        if answer["seen_before"]:
+            raise refused(
+                EvalStatus.REPLAY,
+                f"{workload.name}: two timed calls returned the same memory",
+                "allocate an output per call",
+            )
+        case = self._case(workload, (first + index) % self.setting.ring)
+        found = self.setting.cases.compare(case, taken(bench.arena, reports(answer, "outputs"), sink))
+        if found.status is not None:
+            text = f"{workload.name}: wrong output of a timed call: {found.reason}"
+            raise refused(EvalStatus.REPLAY, text, "outputs must be computed at every call, timed or not")
+
+    def _clocks(self, workload: Workload, median_ms: float, samples: Samples) -> Clocks:
+        """What the judge's own clock says of calls back to back, beside the events of timed ones."""
+        bench, count = self.bench(), loop_length(median_ms)
+        loops: list[tuple[Loop, float]] = []
+        began = time.perf_counter()
+        bench.request("ping")
+        round_trip_s = time.perf_counter() - began
+        for _ in range(LOOPS):
+            began = time.perf_counter()
+            answer = bench.request("loop", name=workload.name, count=count)
+            elapsed_s = time.perf_counter() - began
+            loops.append((read_loop(answer, count, elapsed_s), elapsed_s))
+        return clocks_of(samples, loops, round_trip_s)
+
+    def _agree(self, workload: Workload, profiled_ms: float) -> None:
+        clocks = self._measured[workload.name].clocks.model_copy(update={"profiler_ms": profiled_ms})
+        found = disagreement(clocks) if self.setting.has_clocks else None
+        if found is not None:
+            raise refused(found.status, f"{workload.name}: {found.reason}", "all work belongs on the current stream")
+
+    def _cover(self, workload: Workload, answer: Any) -> float:
+        """Share of the device's time that goes to the candidate's own kernels."""
+        work = _work(answer)
+        launches = [str(symbol) for _, symbol in reports(answer, "launches")]
+        own = set(launches)
+        total, covered = sum(part.ms for part in work), sum(part.ms for part in work if part.name in own)
+        seen = sum(part.name in own for part in work)
+        if not launches:
+            raise refused(EvalStatus.FALLBACK, f"{workload.name}: launches no Triton kernel of its own")
+        if seen != len(launches):
+            text = f"{workload.name}: the profiler saw {seen} runs of kernels that were launched {len(launches)} times"
+            raise refused(EvalStatus.SUSPICIOUS, text)
+        share = covered / total if total else 0.0
+        least = COVERAGE[self.setting.cases.task.op_policy]
+        if share < least:
+            text = (
+                f"{workload.name}: its own kernels take {share:.0%} of the device's time, the task asks for {least:.0%}"
+            )
+            others = sorted(((part.ms, part.name) for part in work if part.name not in own), reverse=True)[:3]
+            raise refused(EvalStatus.DECOY, text, "\n".join(f"{ms:.4g} ms in {name}" for ms, name in others))
+        return share
+
+    def _build(self, workload: Workload, ring: int) -> Carved:
+        """The candidate's model with `ring` sets of inputs in the arena."""
+        bench, cases = self.bench(), self.setting.cases
+        stand = cases.stand(workload)
+        carved = stand.carve(ring, 1)
+        fill_zones(bench.arena, carved)
+        for name, tensor in stand.state.items():
+            view(bench.arena, carved.state[name]).copy_(tensor)
+        for number, places in enumerate(carved.sets):
+            fill_set(cases, bench.arena, workload, number, places)
+        settle(bench.arena)
+        bench.request(
+            "build",
+            name=workload.name,
+            init_args=stand.init_args,
+            state={name: place.model_dump() for name, place in carved.state.items()},
+            sets=[[sendable(value) for value in values] for values in carved.sets],
+        )
+        return carved
+
+    def _case(self, workload: Workload, number: int) -> DeviceCase:
+        case = self.setting.cases.case(workload, number)
+        assert case is not None
+        return case
+
+    def _speedup(self) -> float | None:
+        ratios = [measured.summary.ratio for measured in self._measured.values()]
+        if any(ratio is None for ratio in ratios):
+            return None
+        product = 1.0
+        for ratio in ratios:
+            product *= ratio or 1.0
+        return float(product ** (1 / len(ratios)))
+
+    def _timing(self, workload: Workload) -> Timing:
+        measured = self._measured[workload.name]
+        summary = measured.summary
+        return Timing(
+            kind="measured",
+            median_ms=summary.median_ms,
+            p20_ms=summary.p20_ms,
+            p80_ms=summary.p80_ms,
+            samples=summary.samples,
+            baseline_ms=summary.baseline_ms,
+            ratio=summary.ratio,
+            ratio_low=summary.ratio_low,
+            ratio_high=summary.ratio_high,
+            speed_of_light_ms=self.setting.limit(workload).light_ms or None,
+            wall_ms=measured.clocks.outside_ms,
+            energy_mj=measured.energy_mj,
+            baseline="" if self.setting.baseline is None else self.setting.baseline.label(workload),
+        )
+
+    def _bottleneck(self, facts: Facts) -> str:
+        """dram where the speed of light is near, launch where the host takes longer than the device, else latency."""
+        names = []
+        for workload in self.setting.cases.task.workloads:
+            timing, clocks = facts.timings[workload.name], self._measured[workload.name].clocks
+            near = (timing.speed_of_light_ms or 0.0) / timing.median_ms
+            names.append("dram" if near > 0.7 else "launch" if clocks.issue_ms > timing.median_ms else "latency")
+        return max(sorted(set(names)), key=names.count)
+
+    def _summary(self, facts: Facts) -> str:
+        lines = []
+        for name, timing in facts.timings.items():
+            measured = self._measured[name]
+            lines.append(
+                f"{name}: measured {timing.median_ms:.4g} ms ({timing.samples} samples, wall {timing.wall_ms:.4g} ms), "
+                f"speed of light {timing.speed_of_light_ms or 0.0:.4g} ms, {self._coverage[name]:.0%} of the device's "
+                f"time in own kernels, {measured.checked} timed outputs checked"
+            )
+            if timing.speedup is not None:
+                lines.append(f"  {timing.speedup:.3f}x over {timing.baseline}'s {timing.baseline_ms:.4g} ms")
+        for resources in facts.resources.values():
+            lines.append(
+                f"  {resources.name}: {resources.registers} registers, {resources.spill_store_bytes} bytes spilled, "
+                f"{resources.shared_bytes} bytes shared, {resources.num_warps} warps, {resources.num_stages} stages"
+            )
+        return "\n".join(lines)
+
+
+def _work(answer: Mapping[str, Any]) -> list[DeviceWork]:
+    try:
+        work = [DeviceWork(str(name), float(begin), float(ms)) for name, begin, ms in reports(answer, "work")]
+    except (TypeError, ValueError):
+        raise refused(EvalStatus.HARNESS_TAMPER, "the worker reports no profile") from None
+    if not all(math.isfinite(part.begin_ms) and math.isfinite(part.ms) and part.ms >= 0 for part in work):
+        raise refused(EvalStatus.HARNESS_TAMPER, "the worker reports impossible times in its profile")
+    return work
+
+
+def busy_ms(work: Sequence[DeviceWork]) -> float:
+    """Time in which any stream was busy: the length of the union of intervals."""
+    total, until = 0.0, -math.inf
+    for part in sorted(work, key=lambda part: part.begin_ms):
+        end = part.begin_ms + part.ms
+        total += max(0.0, end - max(part.begin_ms, until))
+        until = max(until, end)
+    return total
+
+
+def _judged(stage: Callable[[Facts], None]) -> Stage:
+    """A stage whose exceptions about the candidate become its verdict; others stay the harness's fault."""
+
+    def run(facts: Facts) -> Verdict | None:
+        try:
+            stage(facts)
+        except RefusedError as found:
+            return found.verdict
+        except WorkerError as failure:
+            return verdict(failure.status, failure.reason, failure.explain)
+        except UntrustedSamplesError as error:
+            return verdict(EvalStatus.TIMING_TAMPER, f"impossible samples: {error}")
+        return None
+
+    return run

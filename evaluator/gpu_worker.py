@@ -1,0 +1,329 @@
+"""The untrusted side of the gpu evaluator: one process, one candidate, commands from the judge.
+
+Forked ahead of time (`evaluator.zygote`), so that torch, triton and the device's context are there before a candidate
+is. Every command is one wire frame and gets one frame back. The process holds inputs (views into the judge's arena)
+and whatever the candidate makes of them; references, expected outputs, seeds and verdicts are never in it. The
+baseline runs in such a process too, with a `Model` in place of a `ModelNew`.
+
+What a candidate could forge in here are its own samples and reports; the judge compares outputs with values that are
+not here, keeps a clock of its own and asks for outputs of calls it chooses after they were made.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluator import confine, sandbox, wire
+from evaluator.candidate_module import build_model, forward, load_candidate
+from evaluator.gpu_guard import Guard, poisoned
+from evaluator.gpu_memory import Arena, Place, view
+from evaluator.gpu_platform import PLATFORMS, Platform
+from evaluator.timing import run_block, run_unflushed
+from evaluator.types import EvalStatus
+from evaluator.worker import WARM_UP, describe, plain_output
+
+READY = b"ready"
+_OWN_THREADS = "threads"
+
+
+class Session:
+    """The candidate's model, its inputs and what it returned; one method per command."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._timer = platform.timer
+        self._arena: Arena | None = None
+        self._module: Any = None
+        self._mode = "eager"
+        self._built: dict[str, _Built] = {}
+        self._kept: list[Any] = []
+        self._prints = _fingerprints()
+
+    def ping(self) -> None:
+        """Nothing: what a message takes."""
+
+    def arena(self, token: dict[str, Any]) -> None:
+        """Map the judge's memory."""
+        self._arena = self._platform.open(token)
+
+    def load(self, source: str) -> None:
+        """Import the candidate."""
+        self._module = load_candidate(source)
+
+    def load_reference(self, source: str, mode: str) -> None:
+        """Import a reference (the baseline's process only); `mode` is `eager` or a mode of torch.compile."""
+        self._module = _Made(load_candidate(source).Model)
+        self._mode = mode
+
+    def build(self, name: str, init_args: list[Any], state: dict[str, Any], sets: list[list[Any]]) -> None:
+        """The model of workload `name`, with parameters and input sets in the arena."""
+        import torch
+
+        self._kept = []
+        placed = {key: self._at(place) for key, place in state.items()}
+        with torch.device(self._platform.device):
+            model = build_model(self._module, init_args, placed, lambda held: held.to(self._platform.device))
+        if isinstance(model, torch.nn.Module):
+            model = model.eval()
+        if self._mode != "eager":
+            model = torch.compile(model, mode=None if self._mode == "default" else self._mode, dynamic=False)
+        self._built[name] = _Built(model, [[self._at(value) for value in values] for values in sets])
+
+    def drop(self, name: str) -> None:
+        """Forget a workload."""
+        self._kept = []
+        self._built.pop(name, None)
+
+    def run(
+        self, name: str, number: int, sinks: list[list[dict[str, Any]]], poison: float | None = None
+    ) -> dict[str, Any]:
+        """One forward on set `number`. The outputs go into the first sinks in stream order, into the second ones after
+        the whole device has come to rest."""
+        before = [value for kept in self._kept for value in _pointers(kept)]
+        guard = Guard() if poison is not None else None
+        with self._platform.launches() as launches, poisoned(guard, poison):
+            outputs = self._built[name].call(number)
+        shown = self._copy(outputs, sinks[0])
+        self._timer.synchronize()
+        if len(sinks) > 1:
+            self._copy(outputs, sinks[1])
+            self._timer.synchronize()
+        pointers = _pointers(outputs)
+        self._kept = [*self._kept[-1:], outputs]
+        return {
+            "outputs": shown,
+            "launches": [launch.kernel for launch in launches],
+            "seen_before": bool(set(pointers) & set(before)),
+            "written_outside": guard.damaged() if guard else [],
+        }
+
+    def ablate(self, name: str, number: int, sink: list[dict[str, Any]]) -> dict[str, Any]:
+        """One forward with every Triton launch left out, on freshly poisoned memory."""
+        with self._platform.stubbed(), poisoned(None, 1e30):
+            outputs = self._built[name].call(number)
+        shown = self._copy(outputs, sink)
+        self._timer.synchronize()
+        return {"outputs": shown}
+
+    def block(self, name: str, count: int, first: int, lead_s: float) -> dict[str, Any]:
+        """`count` timed calls on the ring of input sets; their outputs are kept until the next command."""
+        self._kept = []
+        built, keep = self._built[name], self._kept.append
+        done = run_block(self._timer, lambda index: keep(built.call(index)), count, first, lead_s)
+        return done.model_dump(mode="json")
+
+    def output(self, index: int, sink: list[dict[str, Any]]) -> dict[str, Any]:
+        """What the `index`-th call of the last block returned."""
+        shown = self._copy(self._kept[index], sink)
+        self._timer.synchronize()
+        pointers = [_pointers(kept) for kept in self._kept]
+        shared = any(set(pointers[index]) & set(other) for at, other in enumerate(pointers) if at != index)
+        return {"outputs": shown, "seen_before": shared}
+
+    def loop(self, name: str, count: int) -> dict[str, Any]:
+        """`count` calls back to back, then the device at rest: what the judge's own clock measures."""
+        self._kept = []
+        return run_unflushed(self._timer, self._built[name].call, count).model_dump(mode="json")
+
+    def profile(self, name: str, calls: int) -> dict[str, Any]:
+        """Work on the device during `calls` calls, and the launches among it."""
+        self._kept = []
+        built = self._built[name]
+        with self._platform.launches() as launches:
+            work = self._platform.profiled(lambda: [built.call(index) for index in range(calls)])
+        return {
+            "work": [[part.name, part.begin_ms, part.ms] for part in work],
+            "launches": [[launch.kernel, launch.symbol] for launch in launches],
+        }
+
+    def inspect(self) -> dict[str, Any]:
+        """What a candidate should not have changed."""
+        now = _fingerprints()
+        changed = [name for name, print_ in self._prints.items() if name != _OWN_THREADS and now[name] != print_]
+        return {"changed": changed, "memory_bytes": self._timer.memory_used()}
+
+    def _at(self, value: Any) -> Any:
+        if isinstance(value, dict) and "offset" in value:
+            assert self._arena is not None
+            return view(self._arena, Place.model_validate(value))
+        return value
+
+    def _copy(self, outputs: Any, sink: list[dict[str, Any]]) -> list[Any]:
+        """Copy what fits where it belongs; say of each output what it is."""
+        from evaluator.correctness import flatten
+
+        shown: list[Any] = []
+        for index, output in enumerate(flatten(outputs)):
+            kept = plain_output(output)
+            if isinstance(kept, str):
+                shown.append(kept)
+                continue
+            place = Place.model_validate(sink[index]) if index < len(sink) else None
+            dtype = str(kept.dtype).removeprefix("torch.")
+            fits = place is not None and tuple(kept.shape) == place.shape and dtype == place.dtype
+            if place is not None and fits and kept.device.type == self._platform.device:
+                assert self._arena is not None
+                view(self._arena, place).copy_(kept)
+            shown.append({"shape": list(kept.shape), "dtype": dtype, "device": kept.device.type})
+        return shown
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A model and its ring of input sets."""
+
+    model: Any
+    sets: list[list[Any]]
+
+    def call(self, index: int) -> Any:
+        """One forward on a set of the ring."""
+        return forward(self.model, self.sets[index % len(self.sets)])
+
+
+class _Made:
+    """Stands for a candidate's module where the model is a reference."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.ModelNew = make
+
+
+def _pointers(outputs: Any) -> list[int]:
+    import torch
+
+    from evaluator.correctness import flatten
+
+    leaves = [leaf for leaf in flatten(outputs) if type(leaf) is torch.Tensor and leaf.numel()]
+    return [leaf.untyped_storage().data_ptr() for leaf in leaves]
+
+
+def _fingerprints() -> dict[str, Any]:
+    """Identities of what measuring relies on."""
+    import torch
+    from triton.runtime import jit
+
+    watched = {
+        "torch.cuda.synchronize": torch.cuda.synchronize,
+        "torch.cuda.Event": torch.cuda.Event,
+        "torch.Tensor.copy_": torch.Tensor.copy_,
+        "torch.allclose": torch.allclose,
+        "torch.empty": torch.empty,
+        "time.perf_counter": time.perf_counter,
+        "JITFunction.run": jit.JITFunction.run,
+    }
+    prints: dict[str, Any] = {name: id(value) for name, value in watched.items()}
+    return {**prints, _OWN_THREADS: threading.active_count()}
+
+
+def preload() -> None:
+    """Import what every worker needs, in the process that they are forked from; no device is touched."""
+    import torch._dynamo
+    import torch.profiler  # noqa: F401
+    import triton.compiler
+    import triton.runtime.driver  # noqa: F401
+
+    import evaluator.device
+    import evaluator.interpret  # noqa: F401
+
+
+def main(descriptor: int, platform: str, confined: bool, slot: int) -> None:
+    """Warm up, confine this process, then serve commands from the socket `descriptor` until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = socket.socket(fileno=descriptor)
+    os.set_inheritable(descriptor, False)
+    started = time.perf_counter()
+    import torch
+
+    torch.set_num_threads(1)
+    found = PLATFORMS[platform]()
+    opened = time.perf_counter()
+    _warm_up(found)
+    session = Session(found)
+    seconds = {"device": opened - started, "warm up": time.perf_counter() - opened}
+    walls = enter(Path.cwd(), slot, found.writable) if confined else {}
+    channel.sendall(wire.dump({"walls": walls, "seconds": seconds}))
+    serve(channel, session)
+
+
+def serve(channel: socket.socket, session: Session) -> None:
+    """Answer commands; the process ends with the channel."""
+    while True:
+        request = wire.load(_receive(channel))
+        nonce = request.pop("nonce")
+        command = request.pop("command")
+        try:
+            answer = {"nonce": nonce, "result": getattr(session, command)(**request)}
+        except SystemExit as error:
+            answer = {"nonce": nonce, "error": _exited(error)}
+        except BaseException as error:
+            answer = {"nonce": nonce, "error": describe(error)}
+        channel.sendall(wire.dump(answer))
+
+
+def _exited(error: SystemExit) -> dict[str, str]:
+    reason = f"raised SystemExit({error.code!r}) instead of returning"
+    return {"status": EvalStatus.EXITED.value, "reason": reason, "explain": reason}
+
+
+def _receive(channel: socket.socket) -> bytes:
+    prefix = _exactly(channel, wire.PREFIX.size)
+    return prefix + _exactly(channel, wire.frame_size(prefix, 1 << 30))
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        chunk = channel.recv(size - len(data))
+        if not chunk:
+            os._exit(0)  # the judge is done with this process
+        data += chunk
+    return bytes(data)
+
+
+def _warm_up(platform: Platform) -> None:
+    """Everything that is slow the first time: the context, a compilation, the profiler, the driver's helper modules."""
+    import torch
+
+    module = load_candidate(WARM_UP)
+    model = module.ModelNew()
+    inputs = [torch.zeros(20, device=platform.device)]
+    forward(model, inputs)
+    platform.profiled(lambda: forward(model, inputs))
+    run_block(platform.timer, lambda index: forward(model, inputs), 2, 0)
+    platform.timer.synchronize()
+    load_candidate.cache_clear()
+    sys.modules.pop("candidate", None)
+
+
+def enter(home: Path, slot: int, writable: Sequence[Path]) -> dict[str, str]:
+    """Give up what a kernel does not need; unlike the CPU evaluator's jobs, this process may start compilers.
+
+    `writable` is what stays so beside `home`. The driver's memory mappings rule out a limit on address space. Returns
+    what became of each wall.
+    """
+    os.umask(0o077)
+    tempfile.tempdir = str(home)
+    walls = {"network": sandbox.attempt(confine.new_network_namespace)}
+    for which, limit in (
+        (resource.RLIMIT_FSIZE, 256 << 20),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, 512),
+    ):
+        resource.setrlimit(which, (limit, limit))
+    readable = [*sandbox.readable(), *map(Path, ("/etc", "/opt", "/dev", "/proc", "/sys", "/run"))]
+    walls["files"] = sandbox.attempt(lambda: confine.restrict_files(readable, [home, Path(os.devnull), *writable]))
+    walls["user"] = sandbox.drop_root(home, slot, files_are_walled=walls["files"] == "on")
+    confine.prctl(confine.PR_SET_NO_NEW_PRIVS, 1)
+    confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
+    walls["system calls"] = sandbox.attempt(lambda: confine.forbid_system_calls(allow_processes=True))
+    return walls

@@ -1,0 +1,164 @@
+"""The whole gpu cascade on the interpreter platform: everything but the device is real."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluator.backends import create
+from evaluator.backends.gpu import GpuEvaluator, arena_plan
+from evaluator.errors import EnvironmentUnusableError, TaskError
+from evaluator.gpu_cases import DeviceCases
+from evaluator.testing import SEED, TASK, EvaluatorTestCase, changed, jobs
+from evaluator.types import EvalStatus, KernelSource, Workload
+
+SMALL = TASK.model_copy(
+    update={
+        "workloads": (
+            Workload(name="tall", params={"M": 12, "N": 128}),
+            Workload(name="wide", params={"M": 4, "N": 320}),
+        )
+    }
+)
+SETTINGS = {
+    "platform": "interpreter",
+    "baseline": "seed",
+    "timing": "screen",
+    "smoke": False,
+    "workers": 2,
+    "timeout_s": 10.0,
+}
+
+
+def one(evaluator, source):
+    ((_, found),) = evaluator.evaluate(jobs([source]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    with GpuEvaluator(SMALL, {**SETTINGS, "cache": False}) as evaluator:
+        yield evaluator
+
+
+class TestGpuEvaluator(EvaluatorTestCase):
+    task = SMALL
+
+    @pytest.fixture
+    def evaluator(self, evaluator):
+        return evaluator
+
+    @pytest.fixture
+    def make(self):
+        return lambda task: GpuEvaluator(task, {**SETTINGS, "cache": False})
+
+    def test_the_seed_is_as_fast_as_itself(self, evaluator):
+        """Without a GPU there is no clock worth a tolerance; the ratio is there and its baseline is named."""
+        found = one(evaluator, KernelSource(text=SEED))
+        assert found.speedup is not None
+        assert {timing.baseline for timing in found.timings.values()} == {"seed"}
+        assert found.kind == "measured"
+
+
+REMEMBERS = changed(
+    "class ModelNew(torch.nn.Module):\n",
+    "class ModelNew(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.seen = {}\n\n",
+)
+
+
+def remembering(key: str) -> KernelSource:
+    text = REMEMBERS.text.replace(
+        "        out = torch.empty(",
+        f"        if {key} in self.seen:\n            return self.seen[{key}]\n        out = torch.empty(",
+    )
+    return KernelSource(text=text.replace("        return out", f"        self.seen[{key}] = out\n        return out"))
+
+
+def test_an_output_remembered_by_shape_is_a_replay(evaluator):
+    found = one(evaluator, remembering("x.shape"))
+    assert found.status is EvalStatus.REPLAY, found.reason
+
+
+def test_a_buffer_kept_for_all_calls_is_a_replay(evaluator):
+    text = REMEMBERS.text.replace("self.seen = {}", "self.out = None").replace(
+        "        out = torch.empty(x.shape[0], device=x.device, dtype=x.dtype)\n",
+        "        if self.out is None or self.out.shape[0] != x.shape[0]:\n"
+        "            self.out = torch.empty(x.shape[0], device=x.device, dtype=x.dtype)\n        out = self.out\n",
+    )
+    found = one(evaluator, KernelSource(text=text))
+    assert found.status is EvalStatus.REPLAY, found.reason
+    assert "memory" in found.reason
+
+
+def test_work_that_is_left_out_once_calls_are_many_is_a_replay(evaluator):
+    text = REMEMBERS.text.replace("self.seen = {}", "self.calls = 0").replace(
+        "        sum_kernel[",
+        "        self.calls += 1\n        rows = x.shape[0] if self.calls < 12 else 1\n        sum_kernel[",
+    )
+    text = text.replace("sum_kernel[(x.shape[0],)]", "sum_kernel[(rows,)]")
+    found = one(evaluator, KernelSource(text=text))
+    assert found.status in (EvalStatus.REPLAY, EvalStatus.WRONG_VALUE, EvalStatus.UNINITIALISED), found.reason
+    assert not found.timings
+
+
+def test_less_work_at_benchmark_shapes_is_wrong(evaluator):
+    source = changed("sum_kernel[(x.shape[0],)]", "sum_kernel[(x.shape[0] if x.shape[0] < 12 else 8,)]")
+    found = one(evaluator, source)
+    assert found.status in (EvalStatus.UNINITIALISED, EvalStatus.WRONG_VALUE, EvalStatus.NON_FINITE), found.reason
+    assert "tall" in found.reason
+
+
+def test_a_write_behind_an_own_output_is_out_of_bounds(evaluator):
+    source = changed(
+        "    tl.store(out_ptr + row, total)",
+        "    tl.store(out_ptr + row, total)\n    tl.store(out_ptr + row + 1, total, mask=row >= 3)",
+    )
+    found = one(evaluator, source)
+    assert found.status is EvalStatus.OUT_OF_BOUNDS, found.reason
+
+
+def test_a_kernel_that_could_be_left_out_is_a_decoy():
+    mixed = SMALL.model_copy(update={"op_policy": "free"})
+    source = changed(
+        "        sum_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=BLOCK, num_warps=4)\n        return out",
+        "        sum_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=BLOCK, num_warps=4)\n        return x.sum(dim=1)",
+    )
+    with GpuEvaluator(mixed, {**SETTINGS, "cache": False, "workers": 1, "baseline": "none"}) as evaluator:
+        found = one(evaluator, source)
+    assert found.status is EvalStatus.DECOY, found.reason
+    assert not found.timings
+
+
+def test_without_a_baseline_there_is_no_speedup():
+    with GpuEvaluator(SMALL, {**SETTINGS, "cache": False, "workers": 1, "baseline": "none"}) as evaluator:
+        found = one(evaluator, KernelSource(text=SEED))
+    assert found.status.passed, found.reason
+    assert found.speedup is None
+
+
+def test_without_a_gpu_the_error_says_how_to_go_on(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with (
+        create({"type": "gpu", "cache": False}, TASK) as evaluator,
+        pytest.raises(EnvironmentUnusableError, match="no usable NVIDIA GPU") as raised,
+    ):
+        list(evaluator.evaluate(jobs([KernelSource(text=SEED)])))
+    assert "cpu" in raised.value.hint
+
+
+def test_a_seed_baseline_needs_a_seed():
+    with pytest.raises(TaskError, match="has no seed kernel to compare with"):
+        create({"type": "gpu", "baseline": "seed"}, TASK.model_copy(update={"seed_source": None}))
+
+
+def test_rings_shrink_before_arenas_become_few():
+    cases = DeviceCases(SMALL, 0, "cpu", 1 << 30)
+    ring, size, count = arena_plan(cases, 1 << 30, 4)
+    assert (ring, count) == (8, 4)
+    small_ring, small_size, small_count = arena_plan(cases, 5 * size, 4)
+    assert small_count >= 2
+    assert small_ring <= ring
+    assert small_size <= size
+    with pytest.raises(TaskError, match="do not fit on this GPU"):
+        arena_plan(cases, size // 100, 4)
