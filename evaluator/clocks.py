@@ -36,18 +36,12 @@ class Clocks(Frozen):
     """Median of the timed samples (cold L2)."""
     flush_ms: float
     """Device time of the flush before each sample."""
-    block_ms: float
-    """Host time per sample of a timed block, from before its first flush until the device was idle."""
     outside_ms: float
     """The judge's clock around calls back to back that end with the device at rest, less the round trip."""
     inside_ms: float
     """The same on the worker's clock, as the worker says."""
     issue_ms: float
     """Of these, until the last call had returned, as the worker says."""
-    call_ms: float = 0.0
-    """Host time until a call of a timed block returned, as the worker says."""
-    queue_ms: float = 0.0
-    """Host time per sample of a timed block beside the call: queueing the flush and the stamps."""
     profiler_ms: float | None = None
     """Device time in which any stream was busy; None when there is no profile."""
 
@@ -69,21 +63,18 @@ def clocks_of(
 ) -> Clocks:
     """The candidate's clocks from checked samples and from loops with the seconds that the judge waited for each.
 
-    `round_trip_s` is what an empty request to the worker takes. The quickest loop counts, and the quickest block: a
-    busy host makes them longer, nothing makes them shorter. The flush is timed by the baseline's worker where there
-    is one, which has no reason to lie, and so is what the host needs beside the call.
+    `round_trip_s` is what an empty request to the worker takes. The quickest loop counts: a busy host makes them
+    longer, nothing makes them shorter. The flush is timed by the baseline's worker where there is one, which has no
+    reason to lie.
     """
     trusted = samples.baseline or samples.candidate
     loop, elapsed_s = min(loops, key=lambda pair: pair[1] / pair[0].count)
     return Clocks(
         events_ms=median(ms for block in samples.candidate for ms in block.ms),
         flush_ms=median(block.flush_ms for block in trusted),
-        block_ms=min(block.host_s / len(block.ms) for block in samples.candidate) * 1e3,
         outside_ms=max(elapsed_s - round_trip_s, 0.0) / loop.count * 1e3,
         inside_ms=loop.host_s / loop.count * 1e3,
         issue_ms=loop.issue_s / loop.count * 1e3,
-        call_ms=median(block.call_s for block in samples.candidate) * 1e3,
-        queue_ms=median(max(block.host_s / len(block.ms) - block.call_s, 0.0) for block in trusted) * 1e3,
         profiler_ms=profiler_ms,
     )
 
@@ -100,9 +91,6 @@ def disagreement(clocks: Clocks) -> Disagreement | None:
         return _tamper(clocks.outside_ms, "by the judge's clock", clocks.inside_ms, "by the worker's")
     if clocks.inside_ms > max(events, issue) + margin:
         return _deferred(clocks.inside_ms, "back to back", max(events, issue))
-    queued = max(issue, clocks.call_ms) + clocks.queue_ms + HOST_SLACK_MS
-    if clocks.block_ms > max(events + flush, queued) + margin:
-        return _deferred(clocks.block_ms - flush, "in a timed block", max(events, issue))
     if issue > flush + events + margin + HOST_SLACK_MS:
         return _tamper(issue, "until it returns", events, "between its events")
     if clocks.profiler_ms is not None and clocks.profiler_ms > events + margin:

@@ -17,7 +17,8 @@ cheaper number format. Per dtype:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -111,68 +112,157 @@ def _check_object(label: str, got: object, want: torch.Tensor) -> Comparison | N
 
 def _check_values(pair: _Pair, tolerance: Tolerance, epsilons: Mapping[str, float]) -> Comparison:
     if not pair.want.is_floating_point():
-        bad = pair.got != pair.want
-        return _wrong(pair, bad, None) if bool(bad.any()) else Comparison()
-    actual, expected = pair.got.double(), pair.want.double()
-    finite = expected.isfinite()
-    lost = finite & ~actual.isfinite()
-    if bool(lost.any()):
-        where, count = _first(lost), int(lost.sum())
-        text = f"{pair.label} has {count} NaN or inf values where the reference is finite"
-        detail = f"first at {list(where)}: got {actual[where].item()}, expected {expected[where].item():.7g}"
+        seen = _Seen()
+        for offset, got, want, _ in _pieces(pair):
+            seen.note_bad(offset, got != want)
+        return _wrong(pair, seen, None) if seen.bad else Comparison()
+    pair = pair if pair.exact is None or pair.exact.shape == pair.want.shape else replace(pair, exact=None)
+    seen, scales = _Seen(), _Scales.of(pair)
+    for offset, got, want, exact in _pieces(pair):
+        _compare_piece(seen, offset, (got.double(), want.double(), exact), scales, tolerance)
+    if seen.lost:
+        text = f"{pair.label} has {seen.lost} NaN or inf values where the reference is finite"
+        where = _index(seen.first_lost, pair.want)
+        detail = f"first at {list(where)}: got {pair.got[where].item()}, expected {pair.want[where].item():.7g}"
         return Comparison(EvalStatus.NON_FINITE, text, f"{text}\n{detail}")
+    if seen.bad:
+        return _wrong(pair, seen, seen.worst)
+    epsilon = epsilons.get(str(pair.want.dtype).removeprefix("torch."))
+    if epsilon is None or pair.exact is None or seen.candidate <= 2 * seen.reference + epsilon:
+        return Comparison(max_error=seen.worst)
+    text = (
+        f"{pair.label} is less precise than its dtype: relative error {seen.candidate:.2e}, torch has "
+        f"{seen.reference:.2e}"
+    )
+    detail = "accumulate in float32 and keep operands in the input dtype (input_precision='ieee' for tl.dot)"
+    return Comparison(EvalStatus.PRECISION, text, f"{text}\n{detail}", max_error=seen.worst)
+
+
+PIECE = 1 << 26
+"""Elements compared at once: a comparison needs a dozen float64 copies, which for 6 GB of output is more than a GPU."""
+
+
+@dataclass
+class _Seen:
+    """What the pieces of one output gave; indices are flat."""
+
+    bad: int = 0
+    first: int = -1
+    last: int = -1
+    lost: int = 0
+    first_lost: int = -1
+    worst: float | None = None
+    candidate: float = 0.0
+    """Largest relative error against the float64 reference."""
+    reference: float = 0.0
+    """The same of the same-dtype reference."""
+
+    def note_bad(self, offset: int, bad: torch.Tensor) -> None:
+        """Count wrong values of a piece that begins at `offset`."""
+        count = int(bad.sum())
+        if count:
+            places = bad.nonzero()
+            self.first = offset + int(places[0]) if self.first < 0 else self.first
+            self.last = offset + int(places[-1])
+            self.bad += count
+
+    def note_lost(self, offset: int, lost: torch.Tensor) -> None:
+        """Count values that should be finite."""
+        count = int(lost.sum())
+        if count:
+            self.first_lost = offset + int(lost.nonzero()[0]) if self.first_lost < 0 else self.first_lost
+            self.lost += count
+
+
+@dataclass(frozen=True)
+class _Scales:
+    """Root mean squares of the finite values of a whole output."""
+
+    expected: float
+    exact: float
+
+    @classmethod
+    def of(cls, pair: _Pair) -> _Scales:
+        """Of the expected output, and of the float64 one where both are finite."""
+        sums = [0.0, 0, 0.0, 0]
+        for _, _, want, exact in _pieces(pair):
+            values = want.double()
+            finite = values.isfinite()
+            sums[0] += float(values[finite].square().sum())
+            sums[1] += int(finite.sum())
+            if exact is not None:
+                usable = finite & exact.isfinite()
+                sums[2] += float(exact[usable].square().sum())
+                sums[3] += int(usable.sum())
+        return cls(_root(sums[0], sums[1]), _root(sums[2], sums[3]))
+
+
+def _root(total: float, count: float) -> float:
+    return math.sqrt(total / count) if count else 0.0
+
+
+def _pieces(pair: _Pair) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor | None]]:
+    """(flat offset, got, want, exact) of every `PIECE` elements."""
+    got, want = pair.got.reshape(-1), pair.want.reshape(-1)
+    exact = None if pair.exact is None else pair.exact.reshape(-1)
+    for begin in range(0, max(want.numel(), 1), PIECE):
+        end = begin + PIECE
+        yield begin, got[begin:end], want[begin:end], None if exact is None else exact[begin:end]
+
+
+def _compare_piece(
+    seen: _Seen,
+    offset: int,
+    values: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
+    scales: _Scales,
+    tolerance: Tolerance,
+) -> None:
+    actual, expected, exact = values
+    finite = expected.isfinite()
+    seen.note_lost(offset, finite & ~actual.isfinite())
     same_special = (actual == expected) | (actual.isnan() & expected.isnan())
     error = (actual - expected).abs()
-    bound = tolerance.atol * min(1.0, rms(expected[finite])) + tolerance.rtol * expected.abs()
+    bound = tolerance.atol * min(1.0, scales.expected) + tolerance.rtol * expected.abs()
     near = error <= bound
-    if pair.exact is not None and pair.exact.shape == expected.shape:
+    if exact is not None:
         # In 16 bits torch itself may be a tolerance away from the truth; being nearer to it is no fault.
-        near |= (actual - pair.exact).abs() <= bound
-    bad = (finite & ~near) | (~finite & ~same_special)
-    worst = float(error[finite].max()) if bool(finite.any()) else None
-    if bool(bad.any()):
-        return _wrong(pair, bad, worst)
-    epsilon = epsilons.get(str(pair.want.dtype).removeprefix("torch."))
-    if epsilon is None or pair.exact is None:
-        return Comparison(max_error=worst)
-    return replace(_check_precision(pair, pair.exact, epsilon), max_error=worst)
+        near |= (actual - exact).abs() <= bound
+    seen.note_bad(offset, (finite & ~near) | (~finite & ~same_special))
+    settled = finite & actual.isfinite()
+    if bool(settled.any()):
+        seen.worst = max(seen.worst or 0.0, float(error[settled].max()))
+    usable = None if exact is None else settled & exact.isfinite()
+    if exact is not None and usable is not None and bool(usable.any()):
+        truth = exact[usable]
+        scale = truth.abs() + scales.exact
+        scale[scale == 0] = 1.0
+        seen.candidate = max(seen.candidate, float(((actual[usable] - truth).abs() / scale).max()))
+        seen.reference = max(seen.reference, float(((expected[usable] - truth).abs() / scale).max()))
 
 
-def _check_precision(pair: _Pair, exact: torch.Tensor, epsilon: float) -> Comparison:
-    usable = exact.isfinite() & pair.want.isfinite() if exact.shape == pair.want.shape else None
-    if usable is None or not bool(usable.any()):
-        return Comparison()
-    truth = exact[usable]
-    scale = truth.abs() + rms(truth)
-    scale[scale == 0] = 1.0
-    candidate = float(((pair.got.double()[usable] - truth).abs() / scale).max())
-    reference = float(((pair.want.double()[usable] - truth).abs() / scale).max())
-    if candidate <= 2 * reference + epsilon:
-        return Comparison()
-    text = f"{pair.label} is less precise than its dtype: relative error {candidate:.2e}, torch has {reference:.2e}"
-    detail = "accumulate in float32 and keep operands in the input dtype (input_precision='ieee' for tl.dot)"
-    return Comparison(EvalStatus.PRECISION, text, f"{text}\n{detail}")
-
-
-def _wrong(pair: _Pair, bad: torch.Tensor, worst: float | None) -> Comparison:
-    got, want = pair.got.double(), pair.want.double()
-    where, count = _first(bad), int(bad.sum())
-    text = f"{pair.label}: {count} of {bad.numel()} values are wrong"
-    lines = [text, f"first at {list(where)}: got {got[where].item():.7g}, expected {want[where].item():.7g}"]
-    if bad.ndim:
-        last = [int(axis[-1]) for axis in bad.nonzero(as_tuple=True)]
-        lines.append(f"last at {last}; shape {_shape(want)}")
-    if not bool(got.any()):
+def _wrong(pair: _Pair, seen: _Seen, worst: float | None) -> Comparison:
+    first, last = _index(seen.first, pair.want), _index(seen.last, pair.want)
+    got, want = pair.got[first].double().item(), pair.want[first].double().item()
+    text = f"{pair.label}: {seen.bad} of {pair.want.numel()} values are wrong"
+    lines = [text, f"first at {list(first)}: got {got:.7g}, expected {want:.7g}"]
+    if pair.want.ndim:
+        lines.append(f"last at {list(last)}; shape {_shape(pair.want)}")
+    if not bool(pair.got.any()):
         lines.append("the whole output is zero")
-    elif got.numel() > 1 and bool((got == got.reshape(-1)[0]).all()):
+    elif pair.got.numel() > 1 and bool((pair.got == pair.got.reshape(-1)[0]).all()):
         lines.append("the whole output is one constant")
     if worst is not None:
         lines.append(f"largest absolute error {worst:.3g}")
     return Comparison(EvalStatus.WRONG_VALUE, f"{text}; {lines[1]}", "\n".join(lines), worst)
 
 
-def _first(mask: torch.Tensor) -> tuple[int, ...]:
-    return tuple(int(axis[0]) for axis in mask.nonzero(as_tuple=True)) if mask.ndim else ()
+def _index(flat: int, tensor: torch.Tensor) -> tuple[int, ...]:
+    """The index of a flat position."""
+    places = []
+    for size in reversed(tensor.shape):
+        flat, place = divmod(flat, size)
+        places.append(place)
+    return tuple(reversed(places))
 
 
 def rms(values: torch.Tensor) -> float:

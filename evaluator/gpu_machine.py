@@ -20,7 +20,7 @@ from evaluator.errors import EnvironmentUnusableError
 from evaluator.gpu_lock import GpuLock
 from evaluator.gpu_memory import Arena, CudaArena, HostArena
 from evaluator.gpu_platform import ARENAS
-from evaluator.gpu_stages import Limit, Locks, Run
+from evaluator.gpu_setting import Limit, Locks, Run
 from evaluator.nvml import Gpu, NvmlUnavailableError
 from evaluator.types import Task, Workload
 

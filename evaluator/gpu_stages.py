@@ -9,14 +9,13 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from evaluator.cascade import Facts, Stage, Verdict
 from evaluator.clocks import Clocks, clocks_of, disagreement, loop_length
-from evaluator.gpu_baseline import Baseline, Lead, fill_set
-from evaluator.gpu_cases import Carved, DeviceCase, DeviceCases
+from evaluator.gpu_baseline import Lead, fill_set
+from evaluator.gpu_cases import Carved, DeviceCase
 from evaluator.gpu_correct import (
     Bench,
     Checker,
@@ -37,8 +36,9 @@ from evaluator.gpu_correct import (
 from evaluator.gpu_host import WorkerError
 from evaluator.gpu_memory import view
 from evaluator.gpu_platform import DeviceWork
+from evaluator.gpu_setting import Measured, Setting
 from evaluator.samples import Block, Loop, Samples, UntrustedSamplesError, read_block, read_loop
-from evaluator.summary import Summary, summarise
+from evaluator.summary import summarise
 from evaluator.timing import SCREEN, Tier, interleave
 from evaluator.types import EvalStatus, Profile, Timing, Workload
 
@@ -47,63 +47,14 @@ DOUBTFUL_SHARE = 0.95
 INCREDIBLE_SPEEDUP = 10.0
 COVERAGE = {"strict": 0.5, "mixed": 0.1, "free": 0.0}
 """Least share of the device's time that the candidate's own Triton kernels take, by a task's op policy."""
-PROFILED_CALLS = 3
+PROFILED_CALLS = 4
+CHECK_ONE_IN = 10
+"""One timed output in so many is compared, chosen after it was made."""
 LOOPS = 2
 """Loops of which the quicker one counts: a busy host makes them longer, nothing makes them shorter."""
 ENERGY_MS = 300.0
 MAX_KEPT_BYTES = 8 << 30
 """Outputs of one block that stay in memory until the judge has chosen which to check."""
-
-
-Run = Callable[[], int]
-"""Keeps the GPU busy for a while and returns how many calls that were."""
-
-
-class Limit(NamedTuple):
-    """What a workload takes at least, in ms."""
-
-    light_ms: float
-    """max(bytes / bandwidth, flops / peak)."""
-    floor_ms: float
-    """The same without what L2 may still hold at the end: an honest kernel cannot be faster."""
-
-
-class Locks(Protocol):
-    """Who may use the GPU."""
-
-    def shared(self) -> AbstractContextManager[None]:
-        """Beside other checks."""
-        ...
-
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Alone."""
-        ...
-
-
-@dataclass
-class Measured:
-    """What timing one workload gave."""
-
-    summary: Summary
-    clocks: Clocks
-    checked: int
-    energy_mj: float | None
-
-
-@dataclass
-class Setting:
-    """What all candidates of an evaluator share."""
-
-    cases: DeviceCases
-    baseline: Baseline | None
-    locks: Locks
-    limit: Callable[[Workload], Limit]
-    ring: int
-    target: str
-    tier: Callable[[float | None], Tier]
-    """From the screened speedup (None before) to the tier to time with."""
-    energy_mj: Callable[[Run], float | None]
-    has_clocks: bool
 
 
 @dataclass
@@ -153,11 +104,8 @@ class GpuStages:
 
     def profile(self, facts: Facts) -> None:
         """Which kernels the device's time goes to, and whether they are the candidate's own."""
-        bench = self.bench()
         for workload in self.setting.cases.task.workloads:
-            with self.setting.locks.exclusive():
-                self._build(workload, 1)
-                answer = bench.request("profile", name=workload.name, calls=PROFILED_CALLS)
+            answer = self._measured[workload.name].profile
             self._coverage[workload.name] = self._cover(workload, answer)
             self._agree(workload, busy_ms(_work(answer)) / PROFILED_CALLS)
         facts.profile = Profile(
@@ -217,17 +165,22 @@ class GpuStages:
             began = time.perf_counter()
             answer = bench.request("block", name=workload.name, count=count, first=first, lead_s=lead.seconds)
             block = lead.learn(read_block(answer, count, time.perf_counter() - began))
-            self._check_sample(workload, carved, count, first)
-            checked += 1
+            if secrets.randbelow(CHECK_ONE_IN) < count:
+                self._check_sample(workload, carved, count, first)
+                checked += 1
             return block
 
         baseline = setting.baseline
         beside = None if baseline is None else (lambda count, first: baseline.block(workload, count, first, lead))
         samples = interleave(self._fitted(tier, carved), candidate, beside, time.perf_counter)
         summary = summarise(samples)
-        clocks = self._clocks(workload, summary.median_ms, samples)
+        # Like any other block to the candidate, so that it cannot behave for the profiler.
+        profile = bench.request(
+            "profile", name=workload.name, count=PROFILED_CALLS, first=secrets.randbelow(64), lead_s=lead.seconds
+        )
+        clocks = self._clocks(workload, summary.median_ms, samples, 1 if tier is SCREEN else LOOPS)
         energy_mj = None if tier is SCREEN else setting.energy_mj(lambda: self._busy(workload, clocks.outside_ms))
-        return Measured(summary, clocks, checked, energy_mj)
+        return Measured(summary, clocks, checked, energy_mj, profile)
 
     def _busy(self, workload: Workload, call_ms: float) -> int:
         """Calls back to back for long enough to read an energy counter."""
@@ -260,14 +213,14 @@ class GpuStages:
             text = f"{workload.name}: wrong output of a timed call: {found.reason}"
             raise refused(EvalStatus.REPLAY, text, "outputs must be computed at every call, timed or not")
 
-    def _clocks(self, workload: Workload, median_ms: float, samples: Samples) -> Clocks:
+    def _clocks(self, workload: Workload, median_ms: float, samples: Samples, loop_count: int) -> Clocks:
         """What the judge's own clock says of calls back to back, beside the events of timed ones."""
         bench, count = self.bench(), loop_length(median_ms)
         loops: list[tuple[Loop, float]] = []
         began = time.perf_counter()
         bench.request("ping")
         round_trip_s = time.perf_counter() - began
-        for _ in range(LOOPS):
+        for _ in range(loop_count):
             began = time.perf_counter()
             answer = bench.request("loop", name=workload.name, count=count)
             elapsed_s = time.perf_counter() - began

@@ -31,6 +31,7 @@ from evaluator.interpreter_hooks import (
     tensor_arguments,
 )
 from evaluator.op_counts import counted
+from evaluator.samplers import probes, sample, spread
 from evaluator.types import Frozen, Scalar
 
 SECTOR = 32
@@ -38,8 +39,6 @@ LINE = 128
 WAVE = 132
 LARGE = 1 << 20
 """Buffers below this live in L2 however they are shared."""
-PROBES = 10
-"""Programs looked at to decide whether a launch shares lines at all, before a whole wave is."""
 MAX_ITERATIONS = 4
 """Iterations of one loop that are executed; each stands for its share of the trip count."""
 
@@ -191,7 +190,7 @@ class _Sampler:
             return
         names = self._know(tensors)
         self.counts.reset()
-        chosen = _sample(call.grid, self._max_programs)
+        chosen = sample(call.grid, self._max_programs)
         programs = [self._full(call, place, len(names)) for place in chosen]
         sharing = self._sharing(call, len(names))
         self.traces.append(self._trace(call, names, tensors, programs, sharing))
@@ -211,9 +210,9 @@ class _Sampler:
     def _sharing(self, call: LaunchCall, buffers: int) -> list[float]:
         """Per buffer: distinct lines / lines over a wave in which every program runs each loop once."""
         wave = min(call.programs, WAVE)
-        probes = _probes(wave, call.grid[0])
-        shares = self._first_touches(call, probes, buffers)
-        none, everything = 1.0, 1.0 / len(probes)
+        few = probes(wave, call.grid[0])
+        shares = self._first_touches(call, few, buffers)
+        none, everything = 1.0, 1.0 / len(few)
         large = [share for share, size in zip(shares, self._ends - self._starts, strict=True) if size >= LARGE]
         if all(share == none or np.isclose(share, everything) for share in large):
             # Either every program has lines of its own or all touch the same ones; a whole wave does likewise.
@@ -297,7 +296,7 @@ class _Sampler:
                 yield value
             return
         before = self.counts.weight
-        chosen = _spread(len(whole), self._max_iterations)
+        chosen = spread(len(whole), self._max_iterations)
         self.counts.weight = before * len(whole) / len(chosen)
         try:
             for index in chosen:
@@ -371,35 +370,6 @@ def _distinct_share(programs: Mapping[int, list[Any]]) -> float:
         return 1.0
     lines = np.concatenate(per_program)
     return len(np.unique(lines)) / len(lines)
-
-
-def _spread(total: int, count: int) -> list[int]:
-    """At most `count` of `range(total)`, the middles of equal parts."""
-    if total <= count:
-        return list(range(total))
-    return [int((2 * part + 1) * total / (2 * count)) for part in range(count)]
-
-
-def _sample(grid: tuple[int, int, int], count: int) -> list[tuple[int, int, int]]:
-    """Programs spread over all axes at once: middles of equal parts of axis 0, golden-ratio steps along the others."""
-    nx, ny, nz = grid
-    if nx * ny * nz <= count:
-        return list(in_grid_order(grid, range(nx * ny * nz)))
-    golden = 0.6180339887498949
-    return [
-        (
-            int((part + 0.5) * nx / count),
-            int((0.5 + part * golden) % 1.0 * ny),
-            int((0.5 + part * golden * golden) % 1.0 * nz),
-        )
-        for part in range(count)
-    ]
-
-
-def _probes(wave: int, row: int) -> list[int]:
-    """A few programs that would share lines if any do: neighbours, and the same place in other rows of the grid."""
-    wanted = [0, 1, 2, 3, row, row + 1, 2 * row, wave // 2, wave - 2, wave - 1]
-    return sorted({index for index in wanted if 0 <= index < wave})[:PROBES]
 
 
 def _plain(value: Any) -> Scalar | None:

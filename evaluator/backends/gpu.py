@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import queue
 import threading
 from collections.abc import Mapping
@@ -22,7 +23,8 @@ from evaluator.gpu_correct import PLACES, Bench
 from evaluator.gpu_host import WorkerPool
 from evaluator.gpu_machine import Machine, find
 from evaluator.gpu_memory import Arena
-from evaluator.gpu_stages import GpuStages, Setting
+from evaluator.gpu_setting import Setting
+from evaluator.gpu_stages import GpuStages
 from evaluator.judge import Judge, check_task
 from evaluator.stages import CpuStages, static_stage
 from evaluator.timing import CONFIRM, SCREEN, Tier
@@ -33,9 +35,9 @@ logger = logging.getLogger(__name__)
 
 RING = 8
 """Input sets that timed calls go through, where memory allows."""
-CASES_SHARE = 0.2
+CASES_SHARE = 0.12
 """Share of the device's memory that expected outputs may keep."""
-ARENAS_SHARE = 0.5
+ARENAS_SHARE = 0.35
 """Share of the device's memory for what candidates are given and return."""
 NEAR_BEST = 0.97
 """Screened speedups down to this share of the best one seen are confirmed."""
@@ -53,11 +55,11 @@ class GpuEvaluator(LocalEvaluator):
     revision = 1
 
     def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
-        self._settings = dict(settings)
+        self._settings = {**settings, "workers": settings.get("workers") or default_workers()}
         self._hardware = hardware.get(str(settings.get("target", "h200")))
         self._baseline_kind = str(settings.get("baseline", "best"))
         self._timing_kind = str(settings.get("timing", "auto"))
-        super().__init__(task, settings, self._hardware.name)
+        super().__init__(task, self._settings, self._hardware.name)
         if self._baseline_kind == "seed" and task.seed_source is None:
             raise TaskError(f"{task.origin}: task {task.name} has no seed kernel to compare with", "use baseline: best")
         self._machine: Machine | None = None
@@ -199,6 +201,11 @@ class _Desk:
             self._pool.give_up(self._bench.worker)
             self._arenas.put(self._bench.arena)
             self._bench = None
+
+
+def default_workers() -> int:
+    """Half the cores: each candidate keeps a compiler or an interpreter busy beside its own worker. Eight at most."""
+    return max(1, min(8, (os.cpu_count() or 1) // 2))
 
 
 def arena_plan(cases: DeviceCases, budget: int, workers: int) -> tuple[int, int, int]:

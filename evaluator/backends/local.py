@@ -103,7 +103,8 @@ class LocalEvaluator(ABC):
     ) -> Evaluation | Future[Evaluation]:
         """What is known of a source already, or the future of its verdict."""
         known = self._cached(source) or self._refused(source)
-        if known is not None:
+        # A seed that does not pass is the task's fault, which `_prepare` says.
+        if known is not None and (known.status.passed or source.text != self._task.seed_source):
             return known
         self._prepare()
         if source.sha not in running:

@@ -132,7 +132,7 @@ def forged(**changes):
         ({"events_ms": 0.1}, EvalStatus.DEFERRED_WORK),
         ({"events_ms": 0.1, "issue_ms": 1.0}, EvalStatus.TIMING_TAMPER),
         ({"events_ms": 0.1, "issue_ms": 0.1, "inside_ms": 0.1}, EvalStatus.TIMING_TAMPER),
-        ({"events_ms": 0.1, "issue_ms": 0.1, "inside_ms": 0.1, "outside_ms": 0.1}, EvalStatus.DEFERRED_WORK),
+        ({"events_ms": 0.1, "issue_ms": 0.1, "inside_ms": 0.1, "outside_ms": 0.1}, EvalStatus.TIMING_TAMPER),
         ({"profiler_ms": 2.0}, EvalStatus.TIMING_TAMPER),
         ({"profiler_ms": None}, None),
         ({}, None),

@@ -14,9 +14,13 @@ from evaluator.types import EvalStatus, KernelSource, Workload
 SMALL = TASK.model_copy(
     update={
         "workloads": (
-            Workload(name="tall", params={"M": 12, "N": 128}),
-            Workload(name="wide", params={"M": 4, "N": 320}),
-        )
+            Workload(name="tall", params={"M": 8, "N": 64}),
+            Workload(name="wide", params={"M": 3, "N": 160}),
+        ),
+        "check_shapes": (
+            Workload(name="one", params={"M": 1, "N": 1}),
+            Workload(name="prime", params={"M": 7, "N": 67}),
+        ),
     }
 )
 SETTINGS = {
@@ -101,7 +105,7 @@ def test_work_that_is_left_out_once_calls_are_many_is_a_replay(evaluator):
 
 
 def test_less_work_at_benchmark_shapes_is_wrong(evaluator):
-    source = changed("sum_kernel[(x.shape[0],)]", "sum_kernel[(x.shape[0] if x.shape[0] < 12 else 8,)]")
+    source = changed("sum_kernel[(x.shape[0],)]", "sum_kernel[(x.shape[0] if x.shape[0] < 8 else 5,)]")
     found = one(evaluator, source)
     assert found.status in (EvalStatus.UNINITIALISED, EvalStatus.WRONG_VALUE, EvalStatus.NON_FINITE), found.reason
     assert "tall" in found.reason

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from unittest import mock
 
 from evo.cli.main import main
@@ -17,7 +18,7 @@ from tests.evo import fakes
 @contextmanager
 def fake_parts(pause: float = 0.0, evaluator: Callable[[], object] | None = None) -> Iterator[None]:
     """Campaigns use the fakes' task, judge and policy while this is open."""
-    make = evaluator or (lambda: fakes.FakeEvaluator(pause))
+    make = evaluator or (lambda: fakes.FakeEvaluator(pause, Path("judging")))
     with (
         mock.patch("evo.build.make_evaluator", side_effect=lambda config, task: make()),
         mock.patch("evo.build.make_policy", return_value=fakes.FakePolicy()),

@@ -11,6 +11,7 @@ import ast
 import math
 import random
 import time
+from pathlib import Path
 
 from evaluator.task import load_task
 from evaluator.tunables import extract
@@ -124,15 +125,21 @@ def failed(source: KernelSource, status: EvalStatus, reason: str) -> Evaluation:
 
 
 class FakeEvaluator:
-    """Judges in submission order, in process; `pause` seconds per candidate give kill tests something to hit."""
+    """Judges in submission order, in process; `pause` seconds per candidate give kill tests something to hit.
 
-    def __init__(self, pause: float = 0.0) -> None:
+    `marker` is a file that is made when the first pause begins.
+    """
+
+    def __init__(self, pause: float = 0.0, marker: Path | None = None) -> None:
+        self._marker = marker
         self.task = task()
         self.judged: list[str] = []
         self._pause = pause
 
     def evaluate(self, jobs):
         for job in jobs:
+            if self._marker is not None:
+                self._marker.touch()
             time.sleep(self._pause)
             self.judged.append(job.source.sha)
             yield job, self._judge(job.source)
