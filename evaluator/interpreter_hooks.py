@@ -77,7 +77,7 @@ class LaunchCall:
         scope = interpreter._patch_lang(self._executor.fn)
         try:
             converted = {
-                name: value if name in self.constexprs else interpreter._implicit_cvt(value)
+                name: value if name in self.constexprs else _scalar_or_pointer(value)
                 for name, value in arguments.items()
             }
             interpreter.interpreter_builder.set_grid_dim(*self.grid)
@@ -88,6 +88,16 @@ class LaunchCall:
         finally:
             if scope is not None:
                 scope.restore()
+
+
+def _scalar_or_pointer(value: Any) -> Any:
+    """An argument as compiled kernels get it; the interpreter by itself leaves floats without a dtype."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    if isinstance(value, float):
+        return tl.tensor(interpreter.TensorHandle(np.array([value], dtype=np.float32), tl.float32), tl.float32)
+    return interpreter._implicit_cvt(value)
 
 
 @contextmanager
@@ -134,6 +144,7 @@ def observed(observer: Observer) -> Iterator[None]:
 
     replaced.update(_bfloat16_arithmetic(builder))
 
+    _refuse_libdevice()
     patched: set[int] = set()
 
     def call_device(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -153,6 +164,21 @@ def observed(observer: Observer) -> Iterator[None]:
         replaced_on(builder, replaced),
     ):
         yield
+
+
+def _refuse_libdevice() -> None:
+    """The generic libdevice functions have empty bodies that compiling replaces: run as they are they return None."""
+    from triton.language.extra import libdevice
+
+    for function in vars(libdevice).values():
+        if inspect.isfunction(function):
+            function.__code__ = _no_libdevice.__code__  # kernels may have imported the function itself
+
+
+def _no_libdevice(*args: Any, **kwargs: Any) -> Any:
+    from evaluator.interpreter_hooks import UnsupportedError  # runs with another module's globals
+
+    raise UnsupportedError("Triton's interpreter cannot run external device functions (libdevice)")
 
 
 @contextmanager

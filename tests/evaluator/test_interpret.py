@@ -49,6 +49,16 @@ def bfloat(body, dtype="bfloat16"):
 
 CASES = {
     "plain": {"source": copying(MASKED), "inputs": ["torch.randn(13)"], "expected": "inputs[0]"},
+    "float scalar": {
+        "source": copying(
+            "    x = tl.load(x_ptr + offs, mask=offs < n)\n"
+            "    tl.store(out_ptr + offs, x * scale.to(tl.float32), mask=offs < n)",
+            extra=", scale",
+            launch="copy[(2,)](x, out, x.numel(), 0.1, BLOCK=8)",
+        ),
+        "inputs": ["torch.randn(13)"],
+        "expected": "inputs[0] * torch.tensor(0.1, dtype=torch.float32)",
+    },
     "read past the end": {
         "source": copying("    tl.store(out_ptr + offs, tl.load(x_ptr + offs), mask=offs < n)"),
         "inputs": ["torch.randn(13)"],
@@ -104,6 +114,13 @@ CASES = {
         ),
         "inputs": ["torch.zeros(16)"],
     },
+    "device library": {
+        "source": copying(
+            "    x = tl.load(x_ptr + offs, mask=offs < n)\n"
+            "    tl.store(out_ptr + offs, tl.extra.libdevice.rsqrt(x), mask=offs < n)",
+        ),
+        "inputs": ["torch.ones(16)"],
+    },
     "bfloat16 sum": {"source": bfloat("y = a + b"), "inputs": PAIR, "expected": "inputs[0] + inputs[1]"},
     "bfloat16 product": {"source": bfloat("y = a * b"), "inputs": PAIR, "expected": "inputs[0] * inputs[1]"},
     "bfloat16 comparison": {
@@ -130,7 +147,7 @@ def finding(answers, name):
     return found[0]
 
 
-@pytest.mark.parametrize("name", ["plain", "inside a strided view", "atomic inside"])
+@pytest.mark.parametrize("name", ["plain", "float scalar", "inside a strided view", "atomic inside"])
 def test_an_honest_kernel_gives_its_plain_result_and_no_finding(answers, name):
     assert answers[name]["equal"]
     assert answers[name]["findings"] == []
@@ -183,9 +200,10 @@ def test_an_exception_keeps_the_candidates_own_line(answers):
     assert answers["raises"]["lines"] == [12]
 
 
-def test_what_the_interpreter_lacks_is_said_to_be_unsupported(answers):
-    assert answers["assembly"]["raised"] == "UnsupportedError"
-    assert "inline assembly" in answers["assembly"]["text"]
+@pytest.mark.parametrize(("name", "lacking"), [("assembly", "inline assembly"), ("device library", "libdevice")])
+def test_what_the_interpreter_lacks_is_said_to_be_unsupported(answers, name, lacking):
+    assert answers[name]["raised"] == "UnsupportedError"
+    assert lacking in answers[name]["text"]
 
 
 @pytest.mark.parametrize("name", ["bfloat16 sum", "bfloat16 product", "bfloat16 comparison"])
