@@ -2,9 +2,10 @@
 
     python -m benchmarks.gpu_evaluator [--parts throughput repeat kernelbench] [--kernelbench CHECKOUT] [--out FILE]
 
-Needs a GPU. Parts that are not asked for stay in FILE as they are, each with its own provenance. `kernelbench` judges one softmax kernel at the shape of KernelBench's level 1 problem 23 (6 GB) with
-that suite's own `eval_kernel_against_ref` (5 correctness and 100 timing trials) and with this evaluator, one after the
-other on the same GPU; it needs a checkout. Writes benchmarks/results/gpu_evaluator.json and exits 1 below a limit.
+Needs a GPU. Parts that are not asked for stay in FILE as they are, each with its own provenance. `kernelbench` (needs a
+checkout) judges one softmax kernel at the shape of KernelBench's level 1 problem 23 (6 GB) with that suite's own
+`eval_kernel_against_ref` (5 correctness and 100 timing trials) and with this evaluator, one after the other on the same
+GPU. Writes benchmarks/results/gpu_evaluator.json and exits 1 below a limit.
 """
 
 from __future__ import annotations
