@@ -76,8 +76,30 @@ def _calibration(result: Mapping[str, Any]) -> str:
     return f"{head}\n\n{table}" + "\n".join(rows)
 
 
+def _gpu(result: Mapping[str, Any]) -> str:
+    lines = []
+    if "throughput" in result:
+        part = result["throughput"]
+        judged = sum(row["candidates"] for row in part["tasks"].values())
+        passed = sum(row["passed"] for row in part["tasks"].values())
+        lines.append(
+            f"- {part['candidates_per_minute']:g} softmax and layer_norm candidates a minute through the whole cascade "
+            f"({passed} of {judged} correct kernels passed, the others were false alarms); {part['screens_per_minute']:g} "
+            f"screens of three workloads a minute. {_source(part)}"
+        )
+    if "repeat" in result:
+        part = result["repeat"]
+        lines.append(
+            f"- confirm tier {part['repeats']} times over: relative standard deviation {part['median_rel_std']:.2%} of "
+            f"the median, {part['ratio_rel_std']:.2%} of the ratio to the baseline. {_source(part)}"
+        )
+    gpu = next(iter(result.values()))["gpu"]
+    return f"**GPU evaluator** ({gpu}):\n\n" + "\n".join(lines)
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluator_throughput": _throughput,
+    "gpu_evaluator": _gpu,
     "cpu_campaigns": _campaigns,
     "calibration": _calibration,
     "modelled_vs_measured": _measured,

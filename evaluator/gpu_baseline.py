@@ -140,7 +140,8 @@ class Baseline:
     def _block(self, workload: Workload, mode: str, count: int, first: int, lead: Lead) -> Block:
         try:
             name = f"{mode} {workload.name}"
-            answer = self._bench.request("block", name=name, count=count, first=first, lead_s=lead.seconds)
+            asked = {"name": name, "count": count, "first": first, "lead_s": lead.seconds}
+            answer = self._bench.request("block", **asked, keep_outputs=False)
             return lead.learn(Block.model_validate(answer))
         except WorkerError as failure:
             raise HarnessError(f"the baseline's process failed at {workload.name}: {failure.reason}") from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import queue
 import select
@@ -18,8 +19,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from evaluator import sandbox, wire
 from evaluator.errors import HarnessError
 from evaluator.types import EvalStatus
 from evaluator.zygote import PID, READY
+
+logger = logging.getLogger(__name__)
 
 START_SECONDS = 180.0
 MAX_ANSWER_BYTES = 16 << 20
@@ -124,11 +127,12 @@ class GpuWorker:
         self._output = (folder / f"{self.home.name}.out").open("w+b")
         self._channel, self._status = nursery.fork(self.home, self._output.fileno(), confined=confined, slot=slot)
 
-    def wait_ready(self) -> None:
-        """Until it has warmed up. Raises `HarnessError` with its last words when it does not."""
+    def start(self) -> None:
+        """Let it warm up on the device, and wait for it. Raises `HarnessError` with its last words when it fails."""
         if self._ready:
             return
         try:
+            self._channel.sendall(wire.dump({"go": True}))
             answer = self._answer(time.monotonic() + START_SECONDS)
         except WorkerError as failure:
             raise HarnessError(
@@ -140,7 +144,7 @@ class GpuWorker:
 
     def request(self, command: str, seconds: float, **arguments: Any) -> Any:
         """The result of one command. Raises `WorkerError`; the worker is then dead or in an unknown state."""
-        self.wait_ready()
+        self.start()
         nonce = os.urandom(16).hex()
         deadline = time.monotonic() + seconds
         try:
@@ -250,8 +254,17 @@ def _reported(error: Any) -> WorkerError:
 class WorkerPool:
     """Keeps workers warm, so that a candidate never waits for torch to be imported. Thread-safe."""
 
-    def __init__(self, folder: Path, platform: str, *, warm: int, extra: Mapping[str, str]) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        platform: str,
+        *,
+        warm: int,
+        extra: Mapping[str, str],
+        gate: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """`gate` is held while a worker opens or leaves the device: both would disturb whoever times on it."""
+        self._folder, self._gate = folder, gate
         self._nursery = Nursery(folder, platform, extra)
         self._warm: queue.Queue[GpuWorker] = queue.Queue()
         self._lock = threading.Lock()
@@ -271,7 +284,8 @@ class WorkerPool:
         except queue.Empty:
             raise HarnessError("no gpu worker became free", "kernevo doctor says what works") from None
         self._start()
-        worker.wait_ready()
+        with self._gate():
+            worker.start()  # says what went wrong, if anything did
         return worker
 
     def trusted(self) -> GpuWorker:
@@ -279,11 +293,14 @@ class WorkerPool:
         worker = GpuWorker(self._nursery, self._folder, confined=False, slot=0, cache=self._cache)
         with self._lock:
             self._all.add(worker)
+        with self._gate():
+            worker.start()
         return worker
 
     def give_up(self, worker: GpuWorker) -> None:
         """Kill a worker that has judged its candidate."""
-        worker.kill()
+        with self._gate():
+            worker.kill()
         with self._lock:
             self._all.discard(worker)
 
@@ -299,7 +316,6 @@ class WorkerPool:
     def _first_cache(self) -> Path:
         """Triton's cache after a trusted worker's warm-up."""
         first = self.trusted()
-        first.wait_ready()
         kept = self._folder / "warm-cache"
         shutil.copytree(first.home / "triton", kept)
         self.give_up(first)
@@ -312,4 +328,13 @@ class WorkerPool:
             slot = next(self._numbers)
             worker = GpuWorker(self._nursery, self._folder, confined=True, slot=slot, cache=self._cache)
             self._all.add(worker)
+        threading.Thread(target=self._warm_up, args=(worker,), name="kernevo-warm-up", daemon=True).start()
+
+    def _warm_up(self, worker: GpuWorker) -> None:
+        try:
+            with self._gate():
+                worker.start()
+        except (HarnessError, OSError, ValueError) as error:
+            # Whoever takes it meets the same error; a pool that is closed meanwhile is none.
+            logger.debug("a worker did not warm up: %s", error)
         self._warm.put(worker)

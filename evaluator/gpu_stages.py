@@ -78,7 +78,8 @@ class GpuStages:
         findings = Findings()
         facts.checks_total = planned_checks(cases.task)
         try:
-            bench.request("load", source=facts.source.text)
+            with self.setting.locks.shared():
+                bench.request("load", source=facts.source.text)
             for workload, benchmark in in_order(cases.task):
                 with self.setting.locks.shared():
                     checker = Checker(cases, bench, cases.stand(workload), findings)

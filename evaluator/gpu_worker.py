@@ -119,10 +119,10 @@ class Session:
         self._timer.synchronize()
         return {"outputs": shown}
 
-    def block(self, name: str, count: int, first: int, lead_s: float) -> dict[str, Any]:
+    def block(self, name: str, count: int, first: int, lead_s: float, keep_outputs: bool = True) -> dict[str, Any]:
         """`count` timed calls on the ring of input sets; their outputs are kept until the next command."""
         self._kept = []
-        built, keep = self._built[name], self._kept.append
+        built, keep = self._built[name], self._kept.append if keep_outputs else lambda outputs: None
         done = run_block(self._timer, lambda index: keep(built.call(index)), count, first, lead_s)
         return done.model_dump(mode="json")
 
@@ -246,10 +246,14 @@ def preload() -> None:
 
 
 def main(descriptor: int, platform: str, confined: bool, slot: int) -> None:
-    """Warm up, confine this process, then serve commands from the socket `descriptor` until it closes."""
+    """Wait for the judge's word, warm up, confine this process, then serve commands until the socket closes.
+
+    Warming up uses the device, which may be somebody else's to time on at that moment.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
+    _receive(channel)
     started = time.perf_counter()
     import torch
 

@@ -23,7 +23,7 @@ from evaluator.gpu_correct import PLACES, Bench
 from evaluator.gpu_host import WorkerPool
 from evaluator.gpu_machine import Machine, find
 from evaluator.gpu_memory import Arena
-from evaluator.gpu_setting import Setting
+from evaluator.gpu_setting import Locks, Setting
 from evaluator.gpu_stages import GpuStages
 from evaluator.judge import Judge, check_task
 from evaluator.stages import CpuStages, static_stage
@@ -89,7 +89,9 @@ class GpuEvaluator(LocalEvaluator):
             )
             self._machine = machine
             extra = machine.worker_environment
-            self._pool = WorkerPool(folder, machine.platform, warm=self._workers, extra=extra)
+            self._pool = WorkerPool(
+                folder, machine.platform, warm=self._workers, extra=extra, gate=machine.locks.shared
+            )
             self._hosts = [WorkerHost(folder, interpret=False), WorkerHost(folder, interpret=True)]
             for host in self._hosts:
                 host.start()
@@ -140,7 +142,7 @@ class GpuEvaluator(LocalEvaluator):
         assert self._offline is not None
         assert self._machine is not None
         self._machine.enter_thread()
-        desk = _Desk(self._pool, self._arenas, self._limits.wall_seconds)
+        desk = _Desk(self._pool, self._arenas, self._limits.wall_seconds, self._machine.locks)
         try:
             offline: list[tuple[str, Stage]] = [
                 ("static", static_stage(self._task)),
@@ -180,8 +182,8 @@ class GpuEvaluator(LocalEvaluator):
 class _Desk:
     """A worker and an arena for one candidate, taken when they are first needed."""
 
-    def __init__(self, pool: WorkerPool, arenas: queue.Queue[Arena], seconds: float) -> None:
-        self._pool, self._arenas, self._seconds = pool, arenas, seconds
+    def __init__(self, pool: WorkerPool, arenas: queue.Queue[Arena], seconds: float, locks: Locks) -> None:
+        self._pool, self._arenas, self._seconds, self._locks = pool, arenas, seconds, locks
         self._bench: Bench | None = None
 
     def bench(self) -> Bench:
@@ -193,7 +195,8 @@ class _Desk:
                 self._arenas.put(arena)
                 raise
             self._bench = Bench(worker, arena, self._seconds)
-            self._bench.request("arena", token=arena.token())
+            with self._locks.shared():
+                self._bench.request("arena", token=arena.token())
         return self._bench
 
     def clear(self) -> None:
