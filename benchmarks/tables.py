@@ -84,8 +84,8 @@ def _gpu(result: Mapping[str, Any]) -> str:
         passed = sum(row["passed"] for row in part["tasks"].values())
         lines.append(
             f"- {part['candidates_per_minute']:g} softmax and layer_norm candidates a minute through the whole cascade "
-            f"({passed} of {judged} correct kernels passed, the others were false alarms); {part['screens_per_minute']:g} "
-            f"screens of three workloads a minute. {_source(part)}"
+            f"({passed} of {judged} correct kernels passed, the others were false alarms); "
+            f"{part['screens_per_minute']:g} screens of three workloads a minute. {_source(part)}"
         )
     if "repeat" in result:
         part = result["repeat"]
