@@ -60,8 +60,6 @@ class GpuEvaluatorConfig(Section):
     """What speedups are over; `best` is the fastest of eager, torch.compile and max-autotune, for each workload."""
     timing: Literal["auto", "screen", "confirm"] = "auto"
     """`screen` takes 30 samples, `confirm` at least 100; `auto` confirms what screens near the best so far."""
-    thorough: bool = False
-    """Also run compute-sanitizer and Nsight Compute on what passes (about 30 s each)."""
     allow_busy: bool = False
     """Measure although other processes use the GPU."""
     cache: bool = False

@@ -87,7 +87,7 @@ class GpuEvaluator(LocalEvaluator):
                 self._hardware.name,
                 bool(self._settings.get("allow_busy", False)),
             )
-            self._machine = machine
+            self._machine, self._target = machine, machine.target
             extra = machine.worker_environment
             self._pool = WorkerPool(
                 folder, machine.platform, warm=self._workers, extra=extra, gate=machine.locks.shared
