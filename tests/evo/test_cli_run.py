@@ -180,14 +180,14 @@ def test_one_ctrl_c_drains_saves_and_prints_the_resume_command(tmp_path, number)
 
 def test_a_second_ctrl_c_kills_and_still_prints_the_resume_command(tmp_path):
     (tmp_path / "my.yaml").write_text(CONFIG)
-    process = start(tmp_path, "run", "my.yaml", pause=30)
+    process = start(tmp_path, "run", "my.yaml", pause=600)
     while process.poll() is None and not (tmp_path / "judging").exists():
         pass
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     assert "again to kill" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert err.splitlines()[-1] == "resume with: kernevo resume runs/my"
     assert Run.load(tmp_path / "runs" / "my").status == "crashed"
