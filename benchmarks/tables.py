@@ -97,8 +97,30 @@ def _gpu(result: Mapping[str, Any]) -> str:
     return f"**GPU evaluator** ({gpu}):\n\n" + "\n".join(lines)
 
 
+def _exploits(result: Mapping[str, Any]) -> str:
+    counts = result["outcomes"]
+    rows = [
+        f"| Kernevo's {result['evaluator']} evaluator | {counts.get('caught', 0)} | {counts.get('beyond', 0)} "
+        f"| {counts.get('missed', 0) + counts.get('misnamed', 0)} | {counts.get('rejected', 0)} "
+        f"of {result['controls'] - counts.get('skipped', 0)} |"
+    ]
+    rows += [
+        f"| {name} | {peer['caught']} | - | {peer['missed']} | {peer['controls_rejected']} "
+        f"of {peer['controls_passed'] + peer['controls_rejected']} |"
+        for name, peer in result["peers"].items()
+    ]
+    head = (
+        f"**Exploits**: {result['exploits']} cheating kernels and {result['controls']} honest ones. The cpu evaluator "
+        f"is held to what reading and running at small shapes can show; the rest is beyond it. The peers read sources "
+        f"only. {_source(result)}"
+    )
+    table = "| judge | caught | beyond it | missed | honest kernels rejected |\n|---|---|---|---|---|\n"
+    return f"{head}\n\n{table}" + "\n".join(rows)
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluator_throughput": _throughput,
+    "exploits_cpu": _exploits,
     "gpu_evaluator": _gpu,
     "cpu_campaigns": _campaigns,
     "calibration": _calibration,
