@@ -10,7 +10,10 @@ from typing import Any, Self
 
 
 class Interrupt:
-    """While entered, SIGINT and SIGTERM set `requested` once; the next one acts as usual.
+    """While entered, SIGINT and SIGTERM set `requested` once; the next one kills.
+
+    A shell starts background jobs with SIGINT ignored, and what was ignored before would be ignored again: so the
+    second signal gets Python's own handlers, not the ones found at the start.
 
     Outside the main thread Python allows no handlers; `request` then still works.
     """
@@ -31,7 +34,8 @@ class Interrupt:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.request()
-        self._restore()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         print("interrupted: finishing the candidates in flight (again to kill)", file=sys.stderr, flush=True)
 
     def _restore(self) -> None:

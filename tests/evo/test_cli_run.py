@@ -178,9 +178,14 @@ def test_one_ctrl_c_drains_saves_and_prints_the_resume_command(tmp_path, number)
     assert 0 < len(run.records()) < 20
 
 
-def test_a_second_ctrl_c_kills_and_still_prints_the_resume_command(tmp_path):
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN], ids=["in a terminal", "in the background"])
+def test_a_second_ctrl_c_kills_and_still_prints_the_resume_command(tmp_path, before):
     (tmp_path / "my.yaml").write_text(CONFIG)
-    process = start(tmp_path, "run", "my.yaml", pause=600)
+    found = signal.signal(signal.SIGINT, before)  # a child inherits what is ignored
+    try:
+        process = start(tmp_path, "run", "my.yaml", pause=600)
+    finally:
+        signal.signal(signal.SIGINT, found)
     while process.poll() is None and not (tmp_path / "judging").exists():
         pass
     process.send_signal(signal.SIGINT)
