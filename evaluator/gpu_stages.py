@@ -163,11 +163,14 @@ class GpuStages:
 
         def candidate(count: int, first: int) -> Block:
             nonlocal checked
+            # Known addresses with other contents in each block: nothing kept from earlier blocks is of use.
+            shift = secrets.randbelow(setting.ring)
+            self._refill(workload, carved, shift)
             began = time.perf_counter()
             answer = bench.request("block", name=workload.name, count=count, first=first, lead_s=lead.seconds)
             block = lead.learn(read_block(answer, count, time.perf_counter() - began))
             if secrets.randbelow(CHECK_ONE_IN) < count:
-                self._check_sample(workload, carved, count, first)
+                self._check_sample(workload, carved, count, first + shift)
                 checked += 1
             return block
 
@@ -188,6 +191,13 @@ class GpuStages:
         count = max(1, math.ceil(ENERGY_MS / max(call_ms, 1e-3)))
         self.bench().request("loop", name=workload.name, count=count)
         return count
+
+    def _refill(self, workload: Workload, carved: Carved, shift: int) -> None:
+        """Every set of the ring gets the contents of the one `shift` places further on."""
+        arena, ring = self.bench().arena, len(carved.sets)
+        for place, values in enumerate(carved.sets):
+            fill_set(self.setting.cases, arena, workload, (place + shift) % ring, values)
+        settle(arena)
 
     def _fitted(self, tier: Tier, carved: Carved) -> Tier:
         """Blocks no longer than what may be kept of outputs."""

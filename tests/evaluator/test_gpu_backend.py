@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from evaluator import gpu_stages
 from evaluator.backends import create
 from evaluator.backends.gpu import GpuEvaluator, arena_plan
 from evaluator.errors import EnvironmentUnusableError, TaskError
@@ -194,3 +195,17 @@ def test_kernels_that_break_their_worker_cost_the_good_ones_nothing():
     assert [evaluation.status for evaluation in found[1::2]] == [status for _, status in ON_THE_DEVICE.values()]
     assert len(homes) <= warm
     assert not folder.exists()
+
+
+def test_answers_kept_by_place_do_not_survive_new_contents_in_the_timed_ring(evaluator, monkeypatch):
+    """It behaves while it is checked; once calls are many, it adds up one column of what it kept: the old answer."""
+    monkeypatch.setattr(gpu_stages, "CHECK_ONE_IN", 1)
+    text = REMEMBERS.text.replace("self.seen = {}", "self.kept = {}\n        self.calls = 0").replace(
+        "        out = torch.empty(",
+        "        self.calls += 1\n        key = self.calls % 8\n"
+        "        if self.calls > MANY and key in self.kept:\n            x = self.kept[key].view(-1, 1)\n"
+        "        out = torch.empty(",
+    )
+    text = text.replace("        return out", "        self.kept[key] = out\n        return out")
+    found = one(evaluator, KernelSource(text=text.replace("BLOCK = 64\n", "BLOCK = 64\nMANY = 12\n")))
+    assert found.status is EvalStatus.REPLAY, found.reason
