@@ -51,7 +51,7 @@ format: install-dev  ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 bench: install  ## run the CPU benchmarks and write benchmarks/results/*.json
-	$(BIN)/python benchmarks/evaluator_throughput.py
+	$(BIN)/python -m benchmarks.evaluator_throughput
 
 docs: install-dev  ## regenerate the generated parts of docs/ and README
 	$(BIN)/python -m evo.docs

@@ -1,6 +1,6 @@
 """Candidates per minute through the whole CPU cascade on the softmax task, and where the time goes.
 
-    python benchmarks/evaluator_throughput.py [--candidates 48] [--workers 2]
+    python -m benchmarks.evaluator_throughput [--candidates 48] [--workers 2]
 
 Every candidate is another program: block sizes and warps of the shipped seed, and its loops in another form. The
 verdict cache is off. The start of the workers and the judging of the seed are reported, not counted: a campaign pays
@@ -13,16 +13,14 @@ import argparse
 import itertools
 import json
 import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evaluator.backends.cpu import CpuEvaluator, versions
+from benchmarks.common import provenance
+from evaluator.backends.cpu import CpuEvaluator
 from evaluator.task import load_task
 from evaluator.types import Evaluation, EvaluationJob, KernelSource
 
@@ -90,32 +88,13 @@ def _by_stage(found: list[Evaluation]) -> dict[str, float]:
     }
 
 
-def provenance() -> dict[str, Any]:
-    """What the numbers depend on."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    ).stdout.strip()
-    processor = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        platform.machine(),
-    )
-    return {
-        "commit": commit,
-        "versions": {"python": platform.python_version(), **versions()},
-        "hardware": {"processor": processor, "cores": os.cpu_count()},
-        "command": "python benchmarks/evaluator_throughput.py " + " ".join(sys.argv[1:]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "load_average_before": round(os.getloadavg()[0], 2),
-    }
-
-
 def main() -> int:
     """Measure, print, write the result; 1 when the limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, default=48)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    context = provenance()
+    context = provenance("-m benchmarks.evaluator_throughput")
     result = {**measure(options.candidates, options.workers), "limit_per_minute": LIMIT_PER_MINUTE, **context}
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=2) + "\n")

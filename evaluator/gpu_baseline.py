@@ -12,9 +12,9 @@ from typing import Any
 
 from evaluator.errors import HarnessError, TaskError
 from evaluator.gpu_cases import Carved, DeviceCases
-from evaluator.gpu_correct import Bench, fill_zones, sendable, settle
+from evaluator.gpu_correct import Bench, settle
 from evaluator.gpu_host import WorkerError, WorkerPool
-from evaluator.gpu_memory import Arena, Layout, view
+from evaluator.gpu_memory import Arena, Layout, is_tensor, view
 from evaluator.samples import Block
 from evaluator.summary import summarise
 from evaluator.task import reference_module_source
@@ -101,12 +101,8 @@ class Baseline:
 
     def _fill(self, workload: Workload) -> None:
         carved, stand = self._carved[workload.name], self._cases.stand(workload)
-        fill_zones(self._arena, carved)
-        for name, tensor in stand.state.items():
-            view(self._arena, carved.state[name]).copy_(tensor)
-        for number, places in enumerate(carved.sets):
-            fill_set(self._cases, self._arena, workload, number, places)
-        settle(self._arena)
+        self._bench.lay_out(stand, carved)
+        fill_sets(self._cases, self._arena, workload, carved)
 
     def _build(self, workload: Workload, mode: str) -> None:
         carved, stand = self._carved[workload.name], self._cases.stand(workload)
@@ -117,13 +113,7 @@ class Baseline:
             else:
                 source = reference_module_source(self._cases.task, workload)
                 self._bench.request("load_reference", source=source, mode=mode)
-            self._bench.request(
-                "build",
-                name=f"{mode} {workload.name}",
-                init_args=stand.init_args,
-                state={name: place.model_dump() for name, place in carved.state.items()},
-                sets=[[sendable(value) for value in values] for values in carved.sets],
-            )
+            self._bench.build(stand, carved, f"{mode} {workload.name}")
         except WorkerError as failure:
             raise TaskError(
                 f"{self._cases.task.origin}: the baseline ({LABELS[mode]}) of task {self._cases.task.name} fails at "
@@ -147,12 +137,12 @@ class Baseline:
             raise HarnessError(f"the baseline's process failed at {workload.name}: {failure.reason}") from None
 
 
-def fill_set(cases: DeviceCases, arena: Arena, workload: Workload, number: int, places: list[Any]) -> None:
-    """Put the inputs of seed `number` at their places."""
-    import torch
-
-    case = cases.case(workload, number)
-    assert case is not None
-    for value, place in zip(case.inputs, places, strict=True):
-        if isinstance(value, torch.Tensor):
-            view(arena, place).copy_(value)
+def fill_sets(cases: DeviceCases, arena: Arena, workload: Workload, carved: Carved, shift: int = 0) -> None:
+    """Put the inputs of seed `place + shift` (modulo the ring) at every place of the ring."""
+    for place, places in enumerate(carved.sets):
+        case = cases.case(workload, (place + shift) % len(carved.sets))
+        assert case is not None
+        for value, at in zip(case.inputs, places, strict=True):
+            if is_tensor(value):
+                view(arena, at).copy_(value)
+    settle(arena)

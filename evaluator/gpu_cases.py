@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluator import correctness, judge
 from evaluator.correctness import Comparison
-from evaluator.gpu_memory import Layout, Place
+from evaluator.gpu_memory import Layout, Place, is_tensor
 from evaluator.types import Task, Workload
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class DeviceCases:
                 workload,
                 init_args,
                 {name: tensor.detach().clone() for name, tensor in model.state_dict().items()},
-                [value.to("meta") if _is_tensor(value) else value for value in case.inputs],
+                [value.to("meta") if is_tensor(value) else value for value in case.inputs],
                 [out.to("meta") for out in case.expected],
             )
 
@@ -169,7 +169,7 @@ class DeviceCases:
             names = (self.task.name, workload.name, str(number))
             with judge.seeded(self._seed, *names, devices=self._devices()), self._placed():
                 inputs = [judge.floats_changed(value, change) for value in module["get_inputs"]()]
-            inputs = [value.to(self._device) if _is_tensor(value) else value for value in inputs]
+            inputs = [value.to(self._device) if is_tensor(value) else value for value in inputs]
             try:
                 expected = judge.run_reference(model, inputs)
             except (RuntimeError, ValueError, IndexError):
@@ -206,13 +206,7 @@ class DeviceCases:
 
 
 def _place(layout: Layout, value: Any) -> Any:
-    return layout.add_like(value) if _is_tensor(value) else value
-
-
-def _is_tensor(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor)
+    return layout.add_like(value) if is_tensor(value) else value
 
 
 def _name(tensor: torch.Tensor) -> str:
@@ -220,4 +214,4 @@ def _name(tensor: torch.Tensor) -> str:
 
 
 def _nbytes(value: Any) -> int:
-    return value.numel() * value.element_size() if _is_tensor(value) else 0
+    return value.numel() * value.element_size() if is_tensor(value) else 0

@@ -15,7 +15,7 @@ from evaluator import judge
 from evaluator.cascade import Verdict
 from evaluator.gpu_cases import SEEDS, Carved, DeviceCase, DeviceCases, Stand
 from evaluator.gpu_host import GpuWorker
-from evaluator.gpu_memory import Arena, view
+from evaluator.gpu_memory import Arena, Place, is_tensor, view
 from evaluator.types import EvalStatus, Task, Workload
 
 if TYPE_CHECKING:
@@ -48,6 +48,23 @@ class Bench:
         """One command; raises `WorkerError`."""
         return self.worker.request(command, self.seconds, **arguments)
 
+    def lay_out(self, stand: Stand, carved: Carved) -> None:
+        """Red zones and parameters of a workload, in the arena."""
+        fill_zones(self.arena, carved)
+        for name, tensor in stand.state.items():
+            view(self.arena, carved.state[name]).copy_(tensor)
+        settle(self.arena)
+
+    def build(self, stand: Stand, carved: Carved, name: str | None = None) -> None:
+        """The worker's model of a workload, under the workload's name when left out. Raises `WorkerError`."""
+        self.request(
+            "build",
+            name=stand.workload.name if name is None else name,
+            init_args=stand.init_args,
+            state={key: place.model_dump() for key, place in carved.state.items()},
+            sets=sendable(carved.sets),
+        )
+
 
 @dataclass
 class Findings:
@@ -73,17 +90,8 @@ class Checker:
 
     def start(self) -> None:
         """Parameters in place, red zones filled, the model built. Raises `WorkerError` and `RefusedError`."""
-        fill_zones(self.bench.arena, self.carved)
-        for name, tensor in self.stand.state.items():
-            view(self.bench.arena, self.carved.state[name]).copy_(tensor)
-        settle(self.bench.arena)
-        self.bench.request(
-            "build",
-            name=self.stand.workload.name,
-            init_args=self.stand.init_args,
-            state={name: place.model_dump() for name, place in self.carved.state.items()},
-            sets=[[sendable(value) for value in values] for values in self.carved.sets],
-        )
+        self.bench.lay_out(self.stand, self.carved)
+        self.bench.build(self.stand, self.carved)
 
     def check(self, case: DeviceCase, place: int, poison: float | None = None) -> list[torch.Tensor]:
         """One run of one case, judged; returns its outputs. Raises `RefusedError`."""
@@ -119,7 +127,7 @@ class Checker:
                 view(arena, at).copy_(value)
         poison_sinks(arena, self.carved)
         settle(arena)
-        sinks = [[at.model_dump() for at in sink] for sink in self.carved.sinks]
+        sinks = [sendable(sink) for sink in self.carved.sinks]
         answer = self.bench.request("run", name=self.stand.workload.name, number=place, sinks=sinks, poison=poison)
         shown = reports(answer, "outputs")
         return answer, [taken(arena, shown, sink) for sink in self.carved.sinks]
@@ -332,15 +340,10 @@ def settle(arena: Arena) -> None:
 
 
 def sendable(value: Any) -> Any:
-    """A place as data; other values as they are."""
-    return value.model_dump() if hasattr(value, "model_dump") else value
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor."""
-    import torch
-
-    return isinstance(value, torch.Tensor)
+    """A place, or a list with places in it, as data; other values as they are."""
+    if isinstance(value, list):
+        return [sendable(item) for item in value]
+    return value.model_dump() if isinstance(value, Place) else value
 
 
 def in_order(task: Task) -> Iterator[tuple[Workload, bool]]:

@@ -12,7 +12,6 @@ import os
 import queue
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +25,9 @@ from typing import Any
 
 from evaluator import sandbox, wire
 from evaluator.errors import HarnessError
+from evaluator.stages import reported
 from evaluator.types import EvalStatus
+from evaluator.worker_host import verdict_of_signal
 from evaluator.zygote import PID, READY
 
 logger = logging.getLogger(__name__)
@@ -119,9 +120,6 @@ class GpuWorker:
         if cache is not None:
             # What Triton compiles once per cache folder: helper modules of the driver, and the warm-up kernel.
             shutil.copytree(cache, self.home / "triton")
-        self.walls: dict[str, str] = {}
-        self.seconds: dict[str, float] = {}
-        """What starting took, by part."""
         self._ready = False
         self._pids_seen = 0
         self._output = (folder / f"{self.home.name}.out").open("w+b")
@@ -139,7 +137,7 @@ class GpuWorker:
                 f"a gpu worker did not start: {failure.reason}: {self.last_words(600)}",
                 "kernevo doctor says what works",
             ) from None
-        self.walls, self.seconds = answer["walls"], answer["seconds"]
+        logger.debug("a gpu worker is ready: %s", answer)
         self._ready = True
 
     def request(self, command: str, seconds: float, **arguments: Any) -> Any:
@@ -231,24 +229,14 @@ class GpuWorker:
         code, words = os.waitstatus_to_exitcode(status), self.last_words()
         if code >= 0:
             return WorkerError(EvalStatus.EXITED, f"ended its process (exit code {code}) instead of returning", words)
-        name = signal.Signals(-code).name if -code in signal.Signals._value2member_map_ else f"signal {-code}"
-        if any(word in words for word in ("bad_alloc", "out of memory", "Cannot allocate memory")):
-            return WorkerError(EvalStatus.OUT_OF_MEMORY, f"ran out of memory ({name})", words)
-        return WorkerError(EvalStatus.CRASHED, f"the process died of {name}", words)
+        return WorkerError(*verdict_of_signal(-code, words), words)
 
 
 def _reported(error: Any) -> WorkerError:
     """A candidate's exception as the worker describes it; only known failures are believed."""
-    try:
-        status = EvalStatus(error["status"])
-        reason, explain = str(error["reason"]), str(error["explain"])
-    except (KeyError, TypeError, ValueError):
-        return WorkerError(EvalStatus.HARNESS_TAMPER, "the worker's answer is no error report")
-    if status.passed:
-        return WorkerError(EvalStatus.HARNESS_TAMPER, "a worker may not report a pass")
-    if any(word in reason for word in _FATAL_WORDS):
-        return WorkerError(EvalStatus.CRASHED, reason, explain)
-    return WorkerError(status, reason, explain)
+    found = reported(error)
+    fatal = any(word in found.reason for word in _FATAL_WORDS)
+    return WorkerError(EvalStatus.CRASHED if fatal else found.status, found.reason, found.explain)
 
 
 class WorkerPool:

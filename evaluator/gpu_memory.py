@@ -60,6 +60,13 @@ def itemsize(dtype: str) -> int:
     return found.itemsize
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether it is a torch tensor."""
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
 class Layout:
     """Hands out places in an arena, one after the other."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from evaluator.cascade import Facts, Stage, Verdict
 from evaluator.clocks import Clocks, clocks_of, disagreement, loop_length
-from evaluator.gpu_baseline import Lead, fill_set
+from evaluator.gpu_baseline import Lead, fill_sets
 from evaluator.gpu_cases import Carved, DeviceCase
 from evaluator.gpu_correct import (
     Bench,
@@ -22,7 +22,6 @@ from evaluator.gpu_correct import (
     Findings,
     RefusedError,
     check_workload,
-    fill_zones,
     in_order,
     planned_checks,
     poison_sinks,
@@ -34,7 +33,6 @@ from evaluator.gpu_correct import (
     verdict,
 )
 from evaluator.gpu_host import WorkerError
-from evaluator.gpu_memory import view
 from evaluator.gpu_platform import DeviceWork
 from evaluator.gpu_setting import Measured, Setting
 from evaluator.samples import Block, Loop, Samples, UntrustedSamplesError, read_block, read_loop
@@ -145,7 +143,7 @@ class GpuStages:
         settle(bench.arena)
         sink = carved.sinks[0]
         try:
-            answer = bench.request("ablate", name=workload.name, number=0, sink=[place.model_dump() for place in sink])
+            answer = bench.request("ablate", name=workload.name, number=0, sink=sendable(sink))
         except WorkerError as failure:
             if failure.status is EvalStatus.RUNTIME_ERROR:
                 return  # it cannot do without its kernels
@@ -165,7 +163,7 @@ class GpuStages:
             nonlocal checked
             # Known addresses with other contents in each block: nothing kept from earlier blocks is of use.
             shift = secrets.randbelow(setting.ring)
-            self._refill(workload, carved, shift)
+            fill_sets(setting.cases, bench.arena, workload, carved, shift)
             began = time.perf_counter()
             answer = bench.request("block", name=workload.name, count=count, first=first, lead_s=lead.seconds)
             block = lead.learn(read_block(answer, count, time.perf_counter() - began))
@@ -192,13 +190,6 @@ class GpuStages:
         self.bench().request("loop", name=workload.name, count=count)
         return count
 
-    def _refill(self, workload: Workload, carved: Carved, shift: int) -> None:
-        """Every set of the ring gets the contents of the one `shift` places further on."""
-        arena, ring = self.bench().arena, len(carved.sets)
-        for place, values in enumerate(carved.sets):
-            fill_set(self.setting.cases, arena, workload, (place + shift) % ring, values)
-        settle(arena)
-
     def _fitted(self, tier: Tier, carved: Carved) -> Tier:
         """Blocks no longer than what may be kept of outputs."""
         size = max(1, sum(place.nbytes for place in carved.sinks[0]))
@@ -211,7 +202,7 @@ class GpuStages:
         poison_sinks(bench.arena, carved)
         settle(bench.arena)
         sink = carved.sinks[0]
-        answer = bench.request("output", index=index, sink=[place.model_dump() for place in sink])
+        answer = bench.request("output", index=index, sink=sendable(sink))
         if answer["seen_before"]:
             raise refused(
                 EvalStatus.REPLAY,
@@ -271,19 +262,9 @@ class GpuStages:
         bench, cases = self.bench(), self.setting.cases
         stand = cases.stand(workload)
         carved = stand.carve(ring, 1)
-        fill_zones(bench.arena, carved)
-        for name, tensor in stand.state.items():
-            view(bench.arena, carved.state[name]).copy_(tensor)
-        for number, places in enumerate(carved.sets):
-            fill_set(cases, bench.arena, workload, number, places)
-        settle(bench.arena)
-        bench.request(
-            "build",
-            name=workload.name,
-            init_args=stand.init_args,
-            state={name: place.model_dump() for name, place in carved.state.items()},
-            sets=[[sendable(value) for value in values] for values in carved.sets],
-        )
+        bench.lay_out(stand, carved)
+        fill_sets(cases, bench.arena, workload, carved)
+        bench.build(stand, carved)
         return carved
 
     def _case(self, workload: Workload, number: int) -> DeviceCase:

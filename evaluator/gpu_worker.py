@@ -30,8 +30,7 @@ from evaluator.gpu_guard import Guard, poisoned
 from evaluator.gpu_memory import Arena, Place, view
 from evaluator.gpu_platform import PLATFORMS, Platform
 from evaluator.timing import run_block, run_unflushed
-from evaluator.types import EvalStatus
-from evaluator.worker import WARM_UP, describe, plain_output
+from evaluator.worker import WARM_UP, describe, plain_output, receive
 
 READY = b"ready"
 _OWN_THREADS = "threads"
@@ -253,65 +252,39 @@ def main(descriptor: int, platform: str, confined: bool, slot: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    _receive(channel)
-    started = time.perf_counter()
+    receive(channel)
     import torch
 
     torch.set_num_threads(1)
     found = PLATFORMS[platform]()
-    opened = time.perf_counter()
     _warm_up(found)
     session = Session(found)
-    seconds = {"device": opened - started, "warm up": time.perf_counter() - opened}
     walls = enter(Path.cwd(), slot, found.writable) if confined else {}
-    channel.sendall(wire.dump({"walls": walls, "seconds": seconds}))
+    channel.sendall(wire.dump({"walls": walls}))
     serve(channel, session)
 
 
 def serve(channel: socket.socket, session: Session) -> None:
     """Answer commands; the process ends with the channel."""
     while True:
-        request = wire.load(_receive(channel))
+        request = wire.load(receive(channel))
         nonce = request.pop("nonce")
         command = request.pop("command")
         try:
             answer = {"nonce": nonce, "result": getattr(session, command)(**request)}
-        except SystemExit as error:
-            answer = {"nonce": nonce, "error": _exited(error)}
         except BaseException as error:
             answer = {"nonce": nonce, "error": describe(error)}
         channel.sendall(wire.dump(answer))
 
 
-def _exited(error: SystemExit) -> dict[str, str]:
-    reason = f"raised SystemExit({error.code!r}) instead of returning"
-    return {"status": EvalStatus.EXITED.value, "reason": reason, "explain": reason}
-
-
-def _receive(channel: socket.socket) -> bytes:
-    prefix = _exactly(channel, wire.PREFIX.size)
-    return prefix + _exactly(channel, wire.frame_size(prefix, 1 << 30))
-
-
-def _exactly(channel: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        chunk = channel.recv(size - len(data))
-        if not chunk:
-            os._exit(0)  # the judge is done with this process
-        data += chunk
-    return bytes(data)
-
-
 def _warm_up(platform: Platform) -> None:
-    """Everything that is slow the first time: the context, a compilation, the profiler, the driver's helper modules."""
+    """What is slow the first time: the context, a compilation, helper modules; a session begins with a profile."""
     import torch
 
     module = load_candidate(WARM_UP)
     model = module.ModelNew()
     inputs = [torch.zeros(20, device=platform.device)]
     forward(model, inputs)
-    platform.profiled(lambda: forward(model, inputs))
     run_block(platform.timer, lambda index: forward(model, inputs), 2, 0)
     platform.timer.synchronize()
     load_candidate.cache_clear()

@@ -26,6 +26,8 @@ from evaluator.types import EvalStatus
 
 EXIT_NOT_CONFINED = 86
 _MAX_TEXT = 4000
+CANNOT_JUDGE = "the CPU evaluator cannot judge it"
+"""Begins the reason where the interpreter lacks something, which says nothing about the kernel."""
 _PLAIN = {
     EvalStatus.OUT_OF_MEMORY: "asked for more memory than it may have",
     EvalStatus.OUTPUT_LIMIT: "wrote a file larger than it may",
@@ -111,7 +113,7 @@ def _spare_overflow_checks() -> None:
 def serve(descriptor: int) -> None:
     """Read one job from the channel, run it, write the answer and end the process. Never returns."""
     channel = socket.socket(fileno=descriptor)
-    job = wire.load(_receive(channel))
+    job = wire.load(receive(channel))
     nonce = job.pop("nonce")
 
     def answer(content: dict[str, Any]) -> None:
@@ -120,8 +122,6 @@ def serve(descriptor: int) -> None:
 
     try:
         content = {"result": _JOBS[job.pop("kind")](job)}
-    except SystemExit as error:
-        content = {"error": _error(EvalStatus.EXITED, f"raised SystemExit({error.code!r}) instead of returning")}
     except BaseException as error:
         content = {"error": describe(error)}
     _send(answer, content)
@@ -136,7 +136,8 @@ def _send(answer: Callable[[dict[str, Any]], None], content: dict[str, Any]) -> 
         answer({"error": _error(EvalStatus.RUNTIME_ERROR, f"its result cannot be sent: {error}")})
 
 
-def _receive(channel: socket.socket) -> bytes:
+def receive(channel: socket.socket) -> bytes:
+    """One frame of the judge's; this process ends when the judge has given up."""
     prefix = _exactly(channel, wire.PREFIX.size)
     return prefix + _exactly(channel, wire.frame_size(prefix, 1 << 40))
 
@@ -252,6 +253,8 @@ _JOBS: dict[str, Callable[[dict[str, Any]], Any]] = {"compile": _compile, "check
 
 def describe(error: BaseException) -> dict[str, str]:
     """Status, one line and several lines about an exception that a candidate (or this harness) caused."""
+    if isinstance(error, SystemExit):
+        return _error(EvalStatus.EXITED, f"raised SystemExit({error.code!r}) instead of returning")
     root = _root_cause(error)
     status = _status_of(root)
     where = _candidate_line(error) or _candidate_line(root)
@@ -260,7 +263,7 @@ def describe(error: BaseException) -> dict[str, str]:
         return _error(EvalStatus.HARNESS_ERROR, f"the worker failed in {text}")
     text = _PLAIN.get(status) or f"{type(root).__name__}: {_first_line(root)}"
     if _is(root, "UnsupportedError"):
-        text = f"the CPU evaluator cannot judge it: {_first_line(root)}"
+        text = f"{CANNOT_JUDGE}: {_first_line(root)}"
     reason = f"{text} ({where})" if where else text
     explain = "".join(traceback.format_exception_only(root))[-_MAX_TEXT:].strip()
     return _error(status, reason, f"{where}\n{explain}" if where else explain)

@@ -344,7 +344,7 @@ class _Job:
         if code == EXIT_NOT_CONFINED:
             return EvalStatus.HARNESS_ERROR, output.strip() or "the sandbox could not be entered", None
         if code < 0:
-            return (*_of_signal(-code, output), None)
+            return (*verdict_of_signal(-code, output), None)
         if not self.answer or code != 0:
             return EvalStatus.EXITED, f"ended its process (exit code {code}) instead of returning", None
         return self._read()
@@ -359,7 +359,8 @@ class _Job:
         return None, "", answer
 
 
-def _of_signal(number: int, output: str) -> tuple[EvalStatus, str]:
+def verdict_of_signal(number: int, output: str) -> tuple[EvalStatus, str]:
+    """Status and reason for a process that died of a signal after printing `output`."""
     try:
         name = signal.Signals(number).name
     except ValueError:

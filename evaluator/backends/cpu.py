@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from evaluator import hardware
-from evaluator.backends.local import LocalEvaluator, versions
+from evaluator.backends.local import LocalEvaluator
 from evaluator.errors import TaskError
 from evaluator.judge import Judge, check_task
 from evaluator.stages import CpuStages
 from evaluator.types import Evaluation, KernelSource, Task
 from evaluator.worker_host import WorkerHost
-
-__all__ = ["CpuEvaluator", "versions"]
 
 
 class CpuEvaluator(LocalEvaluator):
@@ -92,12 +90,8 @@ class CpuEvaluator(LocalEvaluator):
         assert self._stages is not None
         assert self._baseline is not None
         if self._seed_evaluation is not None and self._seed_evaluation.source_sha == source.sha:
-            evaluation = self._seed_evaluation
-        else:
-            evaluation = self._walk(self._stages, source, self._baseline)
-        if self._cache:
-            self._cache.put(source, evaluation)
-        return evaluation
+            return self._seed_evaluation
+        return self._walk(self._stages, source, self._baseline)
 
     def _walk(self, stages: CpuStages, source: KernelSource, baseline: Mapping[str, float]) -> Evaluation:
         return self._walked(source, stages.stages(baseline))

@@ -6,7 +6,6 @@ static -> compile -> smoke, as the cpu evaluator does them, then correct -> time
 from __future__ import annotations
 
 import logging
-import math
 import os
 import queue
 import threading
@@ -29,6 +28,7 @@ from evaluator.judge import Judge, check_task
 from evaluator.stages import CpuStages, static_stage
 from evaluator.timing import CONFIRM, SCREEN, Tier
 from evaluator.types import Evaluation, KernelSource, Task
+from evaluator.worker import CANNOT_JUDGE
 from evaluator.worker_host import WorkerHost
 
 logger = logging.getLogger(__name__)
@@ -97,12 +97,12 @@ class GpuEvaluator(LocalEvaluator):
                 host.start()
             if reason := check_task(self._task, self._seed):
                 raise TaskError(f"{self._task.origin}: {reason}", "give inputs or shapes whose outputs vary")
-            self._setting = self._make_setting(machine, self._pool)
             judge = Judge(self._task, self._seed)
+            self._setting = self._make_setting(machine, self._pool, judge)
             compiler, interpreter = self._hosts
             self._offline = CpuStages(judge, compiler, interpreter, self._hardware, self._limits)
 
-    def _make_setting(self, machine: Machine, pool: WorkerPool) -> Setting:
+    def _make_setting(self, machine: Machine, pool: WorkerPool, judge: Judge) -> Setting:
         """Cases, arenas and the baseline; everything that candidates share."""
         cases = DeviceCases(self._task, self._seed, machine.device, int(machine.memory_bytes * CASES_SHARE))
         budget = int(machine.memory_bytes * ARENAS_SHARE)
@@ -118,7 +118,7 @@ class GpuEvaluator(LocalEvaluator):
             cases=cases,
             baseline=baseline,
             locks=machine.locks,
-            limit=lambda workload: machine.limit(self._task, workload, _least_bytes(cases, workload)),
+            limit=lambda workload: machine.limit(self._task, workload, judge.shapes(workload).bytes_moved),
             ring=ring,
             target=machine.target,
             tier=self._tier,
@@ -149,18 +149,15 @@ class GpuEvaluator(LocalEvaluator):
                 ("compile", self._offline.compile),
                 *([("smoke", self._smoke)] if self._settings.get("smoke", True) else []),
             ]
-            evaluation = self._walked(source, [*offline, *GpuStages(self._setting, desk.bench).stages()])
+            return self._walked(source, [*offline, *GpuStages(self._setting, desk.bench).stages()])
         finally:
             desk.clear()
-        if self._cache:
-            self._cache.put(source, evaluation)
-        return evaluation
 
     def _smoke(self, facts: Facts) -> Any:
         """The interpreter's checks; a kernel that the interpreter cannot run is none the worse for it."""
         assert self._offline is not None
         found = self._offline.smoke(facts)
-        if found is not None and "cannot judge it" in found.reason:
+        if found is not None and CANNOT_JUDGE in found.reason:
             facts.notes.append(f"not run in the interpreter: {found.reason}")
             return None
         return found
@@ -231,9 +228,3 @@ def arena_plan(cases: DeviceCases, budget: int, workers: int) -> tuple[int, int,
         f"{cases.task.origin}: inputs and outputs of task {cases.task.name} do not fit on this GPU",
         f"use smaller workloads; there is room for {budget / 2**30:.3g} GiB",
     )
-
-
-def _least_bytes(cases: DeviceCases, workload: Any) -> int:
-    stand = cases.stand(workload)
-    tensors = [*stand.state.values(), *(value for value in stand.inputs if hasattr(value, "numel")), *stand.outputs]
-    return sum(math.prod(tensor.shape) * tensor.element_size() for tensor in tensors)

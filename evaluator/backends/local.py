@@ -108,8 +108,14 @@ class LocalEvaluator(ABC):
             return known
         self._prepare()
         if source.sha not in running:
-            running[source.sha] = pool.submit(self._judge, source)
+            running[source.sha] = pool.submit(self._judge_and_keep, source)
         return running[source.sha]
+
+    def _judge_and_keep(self, source: KernelSource) -> Evaluation:
+        evaluation = self._judge(source)
+        if self._cache:
+            self._cache.put(source, evaluation)
+        return evaluation
 
     def _refused(self, source: KernelSource) -> Evaluation | None:
         """The verdict of the static stage alone where it objects: no worker is needed to say so."""
