@@ -47,10 +47,7 @@ def test_a_slow_host_leaves_the_device_idle():
 
 @pytest.fixture
 def cuda():
-    import torch
 
-    if not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU")
     from evaluator.device import CudaDevice
 
     return CudaDevice()

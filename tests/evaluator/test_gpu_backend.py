@@ -61,6 +61,25 @@ class TestGpuEvaluator(EvaluatorTestCase):
         assert found.kind == "measured"
 
 
+@pytest.fixture(scope="module")
+def on_cuda():
+    with GpuEvaluator(TASK, {"baseline": "seed", "timing": "screen", "timeout_s": 20.0, "cache": False}) as evaluator:
+        yield evaluator
+
+
+@pytest.mark.gpu
+class TestGpuEvaluatorOnCuda(EvaluatorTestCase):
+    """The same suite on a GPU, smoke stage and all."""
+
+    @pytest.fixture
+    def evaluator(self, on_cuda):
+        return on_cuda
+
+    @pytest.fixture
+    def make(self):
+        return lambda task: GpuEvaluator(task, {"timeout_s": 20.0, "cache": False})
+
+
 REMEMBERS = changed(
     "class ModelNew(torch.nn.Module):\n",
     "class ModelNew(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.seen = {}\n\n",
