@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from evaluator.errors import HarnessError, TaskError
@@ -137,12 +138,15 @@ class Baseline:
             raise HarnessError(f"the baseline's process failed at {workload.name}: {failure.reason}") from None
 
 
-def fill_sets(cases: DeviceCases, arena: Arena, workload: Workload, carved: Carved, shift: int = 0) -> None:
-    """Put the inputs of seed `place + shift` (modulo the ring) at every place of the ring."""
-    for place, places in enumerate(carved.sets):
-        case = cases.case(workload, (place + shift) % len(carved.sets))
+def fill_sets(
+    cases: DeviceCases, arena: Arena, workload: Workload, carved: Carved, shift: int = 0, calls: Iterable[int] = ()
+) -> None:
+    """Put the inputs of seed `place + shift` (modulo the ring) at the places that `calls` use, or at all of the ring."""
+    ring = len(carved.sets)
+    for place in sorted({call % ring for call in calls} or range(ring)):
+        case = cases.case(workload, (place + shift) % ring)
         assert case is not None
-        for value, at in zip(case.inputs, places, strict=True):
+        for value, at in zip(case.inputs, carved.sets[place], strict=True):
             if is_tensor(value):
                 view(arena, at).copy_(value)
     settle(arena)

@@ -87,13 +87,17 @@ class Carved:
         return Carved(layout, state, sets, [[place.moved(offset) for place in sink] for sink in self.sinks])
 
 
+_PROCESS = threading.RLock()
+"""torch's generator and its TF32 flags belong to the whole process, and so to every evaluator in it."""
+
+
 class DeviceCases:
-    """Makes and keeps stands and cases of one task. Thread-safe: one thread at a time seeds torch's generator."""
+    """Makes and keeps stands and cases of one task. Thread-safe."""
 
     def __init__(self, task: Task, seed: int, device: str, budget_bytes: int) -> None:
         self.task = task
         self._seed, self._device, self._budget = seed, device, budget_bytes
-        self._lock = threading.RLock()
+        self._lock = _PROCESS
         self._stands: dict[str, Stand] = {}
         self._kept: OrderedDict[tuple[str, int, str], DeviceCase] = OrderedDict()
 
@@ -192,7 +196,10 @@ class DeviceCases:
         return torch.device(self._device) if self._device != "cpu" else nullcontext()
 
     def _devices(self) -> list[int]:
-        return [0] if self._device.startswith("cuda") else []
+        import torch
+
+        device = torch.device(self._device)
+        return [device.index or 0] if device.type == "cuda" else []
 
     def _flags(self) -> Any:
         """float32 products of the reference run in TF32 exactly where the task declares it."""

@@ -16,6 +16,8 @@ from evaluator.cascade import Verdict
 from evaluator.gpu_cases import SEEDS, Carved, DeviceCase, DeviceCases, Stand
 from evaluator.gpu_host import GpuWorker
 from evaluator.gpu_memory import Arena, Place, is_tensor, view
+from evaluator.gpu_recall import check_recall
+from evaluator.gpu_refusal import RefusedError, check_layout, refused, reports, verdict
 from evaluator.types import EvalStatus, Task, Workload
 
 if TYPE_CHECKING:
@@ -25,14 +27,6 @@ ZONE = 0xFF
 POISONS = (float("nan"), 1e30)
 PLACES = 2
 _MAX_DIMS = 16
-
-
-class RefusedError(Exception):
-    """A candidate's verdict, from wherever it becomes clear."""
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.reason)
-        self.verdict = verdict
 
 
 @dataclass
@@ -117,14 +111,28 @@ class Checker:
             self.findings.max_error = max(self.findings.max_error or 0.0, found.max_error)
         if found.status is not None:
             raise RefusedError(self._why(case, place, outputs, found, poison))
+        check_layout(case, reports(answer, "outputs"))
         return tensors(outputs[0])
+
+    def put(self, case: DeviceCase, place: int) -> None:
+        """The case's inputs, at a place."""
+        for value, at in zip(case.inputs, self.carved.sets[place], strict=True):
+            if is_tensor(value):
+                view(self.bench.arena, at).copy_(value)
+        settle(self.bench.arena)
+
+    def recalled(self, index: int) -> list[object]:
+        """Outputs of one of the calls that the worker kept."""
+        poison_sinks(self.bench.arena, self.carved)
+        settle(self.bench.arena)
+        sink = self.carved.sinks[0]
+        answer = self.bench.request("output", index=index, sink=sendable(sink))
+        return taken(self.bench.arena, reports(answer, "outputs"), sink)
 
     def run(self, case: DeviceCase, place: int, poison: float | None) -> tuple[dict[str, Any], list[list[object]]]:
         """One run; its report and both copies of its outputs (in stream order, and with the device at rest)."""
         arena = self.bench.arena
-        for value, at in zip(case.inputs, self.carved.sets[place], strict=True):
-            if is_tensor(value):
-                view(arena, at).copy_(value)
+        self.put(case, place)
         poison_sinks(arena, self.carved)
         settle(arena)
         sinks = [sendable(sink) for sink in self.carved.sinks]
@@ -210,6 +218,8 @@ def check_workload(checker: Checker, benchmark: bool) -> None:
         checker.findings.passed += 1
         if turn == len(planned) and not cases.task.allow_atomics:
             _repeatable(checker, case, (turn - 1) % PLACES, outputs)
+    if benchmark:
+        check_recall(checker)
 
 
 def planned_checks(task: Task) -> int:
@@ -239,25 +249,6 @@ def _repeatable(checker: Checker, case: DeviceCase, place: int, outputs: list[to
                 f"{case.label}: equal inputs gave different outputs",
                 "look for a race, or for atomics whose order shows in the result",
             )
-
-
-def verdict(status: EvalStatus | None, reason: str, hint: str = "") -> Verdict:
-    """A verdict whose explanation is the reason and what to do."""
-    assert status is not None
-    return Verdict(status, reason, f"{reason}\n{hint}".strip())
-
-
-def refused(status: EvalStatus, reason: str, hint: str = "") -> RefusedError:
-    """The exception that carries a verdict."""
-    return RefusedError(verdict(status, reason, hint))
-
-
-def reports(answer: Any, key: str) -> list[Any]:
-    """A worker's list of reports. Raises `RefusedError` when it is none."""
-    shown = answer.get(key) if isinstance(answer, dict) else None
-    if not isinstance(shown, list):
-        raise refused(EvalStatus.HARNESS_TAMPER, f"the worker's answer has no {key}")
-    return shown
 
 
 def taken(arena: Arena, shown: list[Any], sink: Sequence[Any]) -> list[object]:

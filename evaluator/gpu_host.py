@@ -260,9 +260,13 @@ class WorkerPool:
         self._closed = False
         self._all: set[GpuWorker] = set()
         self._cache: Path | None = None
-        if platform == "cuda":
+        self._platform, self._size = platform, warm
+
+    def open(self) -> None:
+        """Start the warm workers. Apart, because the process they come from takes seconds to import torch."""
+        if self._platform == "cuda":
             self._cache = self._first_cache()
-        for _ in range(warm):
+        for _ in range(self._size):
             self._start()
 
     def take(self) -> GpuWorker:

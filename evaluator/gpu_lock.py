@@ -7,6 +7,10 @@ is never starved by an endless stream of checks.
 
 Every holder opens the files itself: `flock` belongs to the open file, so two threads exclude each other as two
 processes do. A thread must not ask for the lock that it already holds.
+
+Emptying the GPU for one timer costs as much as timing itself: everybody who checks must come to an end. So the threads
+of one process that wait to be alone are let in one after the other, for `BATCH_SECONDS` at most, before others may
+check again.
 """
 
 from __future__ import annotations
@@ -16,11 +20,16 @@ import hashlib
 import os
 import stat
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from evaluator.errors import EnvironmentUnusableError
+
+BATCH_SECONDS = 6.0
+"""How long the timers of one process may follow each other, in seconds; the last one may exceed it."""
 
 
 def default_folder() -> Path:
@@ -37,6 +46,11 @@ class GpuLock:
         name = hashlib.sha256(uuid.encode()).hexdigest()[:16]
         self._turn = self._folder / f"gpu-{name}.turn"
         self._use = self._folder / f"gpu-{name}.use"
+        self._line = threading.Condition()
+        self._alone = False
+        self._waiting = 0
+        self._handed_on: tuple[int, int] | None = None
+        self._since = 0.0
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -53,8 +67,57 @@ class GpuLock:
     def exclusive(self) -> Iterator[None]:
         """Inside, nobody else uses this GPU. Raises `EnvironmentUnusableError` like `shared`."""
         self._prepare()
-        with _held(self._turn, fcntl.LOCK_EX), _held(self._use, fcntl.LOCK_EX):
+        held = self._enter()
+        try:
             yield
+        finally:
+            self._leave(held)
+
+    def _enter(self) -> tuple[int, int]:
+        """Both files locked: by whoever was alone before, or anew."""
+        with self._line:
+            self._waiting += 1
+            try:
+                self._line.wait_for(lambda: not self._alone)
+                self._alone = True
+                held, self._handed_on = self._handed_on, None
+            except BaseException:
+                self._release_unclaimed()
+                raise
+            finally:
+                self._waiting -= 1
+        if held is not None:
+            return held
+        try:
+            turn = _acquire(self._turn, fcntl.LOCK_EX)
+            try:
+                held = turn, _acquire(self._use, fcntl.LOCK_EX)
+            except BaseException:
+                os.close(turn)
+                raise
+        except BaseException:
+            with self._line:
+                self._alone = False
+                self._line.notify()
+            raise
+        self._since = time.monotonic()
+        return held
+
+    def _leave(self, held: tuple[int, int]) -> None:
+        """Hand the files on to the next in line, or close them."""
+        with self._line:
+            if self._waiting and time.monotonic() - self._since < BATCH_SECONDS:
+                self._handed_on = held
+            else:
+                _close(held)
+            self._alone = False
+            self._line.notify()
+
+    def _release_unclaimed(self) -> None:
+        """Somebody in the line gives up: what was handed on to it must not stay locked."""
+        if self._handed_on is not None and self._waiting == 1:
+            _close(self._handed_on)
+            self._handed_on = None
 
     def _prepare(self) -> None:
         hint = "set XDG_RUNTIME_DIR to a folder that only you can write to"
@@ -74,6 +137,11 @@ def _held(path: Path, kind: int) -> Iterator[None]:
     try:
         yield
     finally:
+        os.close(descriptor)
+
+
+def _close(held: tuple[int, int]) -> None:
+    for descriptor in reversed(held):
         os.close(descriptor)
 
 

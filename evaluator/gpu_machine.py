@@ -48,6 +48,13 @@ class Machine:
     has_clocks: bool
     """Whether events, the judge's clock and the profiler can be held against each other."""
 
+    def give_back(self) -> None:
+        """Return what the judge's own tensors held; the next evaluator of this process may need it."""
+        if self.platform == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+
     def enter_thread(self) -> None:
         """Make the device current in the calling thread."""
         if self.platform == "cuda":

@@ -9,7 +9,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evaluator.cascade import Facts, Stage, Verdict
@@ -20,20 +20,18 @@ from evaluator.gpu_correct import (
     Bench,
     Checker,
     Findings,
-    RefusedError,
     check_workload,
     in_order,
     planned_checks,
     poison_sinks,
-    refused,
-    reports,
     sendable,
     settle,
     taken,
-    verdict,
 )
 from evaluator.gpu_host import WorkerError
+from evaluator.gpu_memory import Place, view
 from evaluator.gpu_platform import DeviceWork
+from evaluator.gpu_refusal import RefusedError, refused, reports, verdict
 from evaluator.gpu_setting import Measured, Setting
 from evaluator.samples import Block, Loop, Samples, UntrustedSamplesError, read_block, read_loop
 from evaluator.summary import summarise
@@ -50,6 +48,8 @@ CHECK_ONE_IN = 10
 """One timed output in so many is compared, chosen after it was made."""
 LOOPS = 2
 """Loops of which the quicker one counts: a busy host makes them longer, nothing makes them shorter."""
+MAX_GIVEN = 8
+"""Tensors of torch's that are held against the answer."""
 ENERGY_MS = 300.0
 MAX_KEPT_BYTES = 8 << 30
 """Outputs of one block that stay in memory until the judge has chosen which to check."""
@@ -145,13 +145,28 @@ class GpuStages:
         try:
             answer = bench.request("ablate", name=workload.name, number=0, sink=sendable(sink))
         except WorkerError as failure:
-            if failure.status is EvalStatus.RUNTIME_ERROR:
-                return  # it cannot do without its kernels
-            raise
-        outputs = taken(bench.arena, reports(answer, "outputs"), sink)
-        if self.setting.cases.compare(case, outputs).status is None:
-            text = f"{workload.name}: the output is right without any of its Triton kernels"
-            raise refused(EvalStatus.DECOY, text, "the kernels must do the work")
+            if failure.status is not EvalStatus.RUNTIME_ERROR:
+                raise
+        else:  # otherwise it cannot do without its kernels
+            outputs = taken(bench.arena, reports(answer, "outputs"), sink)
+            if self.setting.cases.compare(case, outputs).status is None:
+                text = f"{workload.name}: the output is right without any of its Triton kernels"
+                raise refused(EvalStatus.DECOY, text, "the kernels must do the work")
+        self._check_given(bench, workload, sink, case)
+
+    def _check_given(self, bench: Bench, workload: Workload, sink: list[Place], case: DeviceCase) -> None:
+        """A tensor that torch made must not hold an answer already when the first kernel gets it."""
+        given = bench.request("given")
+        sizes = given[:MAX_GIVEN] if isinstance(given, list) else []
+        for number, place in enumerate(sink):
+            exact = None if case.exact is None else [case.exact[number]]
+            alone = replace(case, expected=[case.expected[number]], exact=exact)
+            for index in [index for index, size in enumerate(sizes) if size == math.prod(place.shape)]:
+                bench.request("show_given", index=index, place=sendable(place))
+                held: list[object] = [view(bench.arena, place).clone()]
+                if self.setting.cases.compare(alone, held).status is None:
+                    text = f"{workload.name}: torch has computed the output before a Triton kernel is launched"
+                    raise refused(EvalStatus.DECOY, text, "the kernels must do the work, not copy it")
 
     def _time(self, workload: Workload, tier: Tier) -> Measured:
         bench, setting = self.bench(), self.setting
@@ -163,7 +178,7 @@ class GpuStages:
             nonlocal checked
             # Known addresses with other contents in each block: nothing kept from earlier blocks is of use.
             shift = secrets.randbelow(setting.ring)
-            fill_sets(setting.cases, bench.arena, workload, carved, shift)
+            fill_sets(setting.cases, bench.arena, workload, carved, shift, range(first, first + count))
             began = time.perf_counter()
             answer = bench.request("block", name=workload.name, count=count, first=first, lead_s=lead.seconds)
             block = lead.learn(read_block(answer, count, time.perf_counter() - began))

@@ -19,12 +19,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluator import confine, sandbox, wire
+from evaluator import confine, kept_memory, sandbox, wire
 from evaluator.candidate_module import build_model, forward, load_candidate
 from evaluator.gpu_guard import Guard, poisoned
 from evaluator.gpu_memory import Arena, Place, view
@@ -47,6 +47,9 @@ class Session:
         self._mode = "eager"
         self._built: dict[str, _Built] = {}
         self._kept: list[Any] = []
+        self._given: list[Any] = []
+        self._own: Collection[int] = ()
+        self._constant: set[int] = set()
         self._prints = _fingerprints()
         self._harness = [
             part.name for part in platform.profiled(lambda: run_block(self._timer, lambda index: None, 1, 0, 1e-6))
@@ -61,6 +64,7 @@ class Session:
 
     def load(self, source: str) -> None:
         """Import the candidate."""
+        self._own = kept_memory.allocations(self._platform.device)
         self._module = load_candidate(source)
 
     def load_reference(self, source: str, mode: str) -> None:
@@ -112,11 +116,56 @@ class Session:
 
     def ablate(self, name: str, number: int, sink: list[dict[str, Any]]) -> dict[str, Any]:
         """One forward with every Triton launch left out, on freshly poisoned memory."""
-        with self._platform.stubbed(), poisoned(None, 1e30):
+        self._given = []
+        with self._platform.stubbed(self._given), poisoned(None, 1e30):
             outputs = self._built[name].call(number)
         shown = self._copy(outputs, sink)
         self._timer.synchronize()
         return {"outputs": shown}
+
+    def given(self) -> list[int]:
+        """Elements of each tensor of the candidate's own that the launches of `ablate` were given: torch made them."""
+        lowest = self._arena.bytes.data_ptr() if self._arena is not None else 0
+        highest = lowest + (self._arena.bytes.numel() if self._arena is not None else 0)
+        own = [value for value in self._given if not lowest <= value.data_ptr() < highest]
+        self._given = list({(value.data_ptr(), value.numel(), value.dtype): value for value in own}.values())
+        return [value.numel() for value in self._given]
+
+    def show_given(self, index: int, place: dict[str, Any]) -> None:
+        """Copy one of them to `place`, which has as many elements."""
+        assert self._arena is not None
+        at = view(self._arena, Place.model_validate(place))
+        at.copy_(self._given[index].detach().reshape(at.shape))
+        self._timer.synchronize()
+
+    def keeps(self, name: str, sets: list[int], least: int) -> dict[str, Any]:
+        """How many blocks of at least `least` bytes outlive calls on two sets of inputs with other contents each."""
+        self._kept = []
+        seen: list[kept_memory.Sums] = []
+        for number in sets:
+            self._built[name].call(number)
+            self._timer.synchronize()
+            seen.append(kept_memory.contents(self._outliving(least), self._platform.device))
+        self._constant = {address for address, sums in seen[1].items() if seen[0].get(address) == sums}
+        return {"changed": len(seen[1]) - len(self._constant)}
+
+    def recall(self, name: str, number: int, count: int, least: int) -> None:
+        """`count` calls on one set of inputs, then as many on overwritten memory, whose outputs stay for `output`."""
+        self._kept = []
+        built = self._built[name]
+        for _ in range(count):
+            built.call(number)
+        for _ in range(count):
+            blocks = self._outliving(least)
+            answers = {pointer for kept in self._kept for pointer in _pointers(kept)}
+            kept_memory.overwrite(set(blocks) - self._constant - answers, blocks, self._platform.device)
+            self._kept.append(built.call(number))
+        self._timer.synchronize()
+
+    def _outliving(self, least: int) -> kept_memory.Blocks:
+        """The candidate's blocks that are alive now."""
+        found = kept_memory.allocations(self._platform.device)
+        return {address: size for address, size in found.items() if size >= least and address not in self._own}
 
     def block(self, name: str, count: int, first: int, lead_s: float, keep_outputs: bool = True) -> dict[str, Any]:
         """`count` timed calls on the ring of input sets; their outputs are kept until the next command."""
@@ -183,7 +232,8 @@ class Session:
             if place is not None and fits and kept.device.type == self._platform.device:
                 assert self._arena is not None
                 view(self._arena, place).copy_(kept)
-            shown.append({"shape": list(kept.shape), "dtype": dtype, "device": kept.device.type})
+            described = {"shape": list(kept.shape), "stride": list(kept.stride()), "dtype": dtype}
+            shown.append({**described, "device": kept.device.type})
         return shown
 
 

@@ -88,6 +88,7 @@ class GpuEvaluator(LocalEvaluator):
                 bool(self._settings.get("allow_busy", False)),
             )
             self._machine, self._target = machine, machine.target
+            # Three processes import torch while the judge looks at the task.
             extra = machine.worker_environment
             self._pool = WorkerPool(
                 folder, machine.platform, warm=self._workers, extra=extra, gate=machine.locks.shared
@@ -98,6 +99,7 @@ class GpuEvaluator(LocalEvaluator):
             if reason := check_task(self._task, self._seed):
                 raise TaskError(f"{self._task.origin}: {reason}", "give inputs or shapes whose outputs vary")
             judge = Judge(self._task, self._seed)
+            self._pool.open()
             self._setting = self._make_setting(machine, self._pool, judge)
             compiler, interpreter = self._hosts
             self._offline = CpuStages(judge, compiler, interpreter, self._hardware, self._limits)
@@ -174,6 +176,8 @@ class GpuEvaluator(LocalEvaluator):
         self._setting = None
         while not self._arenas.empty():
             self._arenas.get().close()
+        if self._machine is not None:
+            self._machine.give_back()
 
 
 class _Desk:

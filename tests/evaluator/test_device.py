@@ -81,6 +81,7 @@ def test_a_flush_makes_a_second_read_as_slow_as_the_first(cuda):
     def read_ms(flush):
         data.sum()
         (cuda.flush_l2 if flush else lambda: None)()
+        cuda.idle(1e-3)  # the host has launched by then
         begin = cuda.stamp()
         data.sum()
         end = cuda.stamp()
@@ -121,10 +122,12 @@ def test_stamps_stay_on_their_stream_when_a_candidate_changes_the_current_one(cu
     import torch
 
     home = torch.cuda.current_stream()
-    big = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    big = torch.empty(1 << 30, dtype=torch.uint8, device="cuda").fill_(1)
+    other = torch.cuda.Stream()
     cuda.synchronize()
+    cuda.idle(5e-3)  # the host has launched by then
     begin = cuda.stamp()
-    torch.cuda.set_stream(torch.cuda.Stream())
+    torch.cuda.set_stream(other)
     for _ in range(20):
         big.fill_(1)
     end = cuda.stamp()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluator import gpu_stages
+from evaluator import gpu_recall, gpu_stages
 from evaluator.backends import create
 from evaluator.backends.gpu import GpuEvaluator, arena_plan
 from evaluator.errors import EnvironmentUnusableError, TaskError
@@ -228,3 +228,81 @@ def test_answers_kept_by_place_do_not_survive_new_contents_in_the_timed_ring(eva
     text = text.replace("        return out", "        self.kept[key] = out\n        return out")
     found = one(evaluator, KernelSource(text=text.replace("BLOCK = 64\n", "BLOCK = 64\nMANY = 12\n")))
     assert found.status is EvalStatus.REPLAY, found.reason
+
+
+RECALLING = """import torch
+import triton
+import triton.language as tl
+
+BLOCK = 64
+
+
+@triton.jit
+def sum_kernel(x_ptr, out_ptr, old_ptr, mark_ptr, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    if tl.load(mark_ptr) == tl.load(x_ptr):
+        tl.store(out_ptr + row, tl.load(old_ptr + row))
+    else:
+        total = 0.0
+        for start in range(0, n_cols, BLOCK):
+            cols = start + tl.arange(0, BLOCK)
+            total += tl.sum(tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0), axis=0)
+        tl.store(out_ptr + row, total)
+        tl.store(old_ptr + row, total)
+
+
+@triton.jit
+def note_kernel(x_ptr, mark_ptr):
+    tl.store(mark_ptr, tl.load(x_ptr))
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.old = {}
+
+    def forward(self, x):
+        out = torch.empty(x.shape[0], device=x.device, dtype=x.dtype)
+        if x.shape not in self.old:
+            self.old[x.shape] = (torch.zeros_like(out), torch.zeros(1, device=x.device))
+        old, mark = self.old[x.shape]
+        sum_kernel[(x.shape[0],)](x, out, old, mark, x.shape[1], BLOCK=BLOCK)
+        note_kernel[(1,)](x, mark)
+        return out
+"""
+
+
+def test_an_answer_found_in_kept_memory_by_the_contents_of_the_inputs_is_a_replay(evaluator, monkeypatch):
+    monkeypatch.setattr(gpu_recall, "LEAST_BYTES", 8)
+    found = one(evaluator, KernelSource(text=RECALLING))
+    assert found.status is EvalStatus.REPLAY, found.reason
+    assert "memory that earlier calls left behind" in found.reason
+
+
+def test_a_workspace_that_is_kept_and_written_anew_is_nobodys_business(evaluator, monkeypatch):
+    monkeypatch.setattr(gpu_recall, "LEAST_BYTES", 8)
+    found = one(evaluator, KernelSource(text=RECALLING.replace("tl.load(mark_ptr) == tl.load(x_ptr)", "n_cols < 0")))
+    assert found.status.passed, found.reason
+
+
+def test_a_copy_of_what_torch_computed_is_a_decoy():
+    free = SMALL.model_copy(update={"op_policy": "free"})
+    source = changed(
+        "        sum_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=BLOCK, num_warps=4)\n",
+        "        sums = x.sum(dim=1)\n        sum_kernel[(x.shape[0],)](sums, out, 1, BLOCK=BLOCK, num_warps=4)\n",
+    )
+    with GpuEvaluator(free, {**SETTINGS, "cache": False, "workers": 1, "baseline": "none"}) as evaluator:
+        found = one(evaluator, source)
+    assert found.status is EvalStatus.DECOY, found.reason
+    assert "torch has computed the output" in found.reason
+
+
+def test_right_values_in_another_layout_have_the_wrong_shape(evaluator):
+    source = changed(
+        "        out = torch.empty(x.shape[0], device=x.device, dtype=x.dtype)\n",
+        "        out = torch.empty((x.shape[0], 2), device=x.device, dtype=x.dtype)[:, 0]\n",
+    )
+    source = KernelSource(text=source.text.replace("out_ptr + row", "out_ptr + 2 * row"))
+    found = one(evaluator, source)
+    assert found.status is EvalStatus.WRONG_SHAPE, found.reason
+    assert "strides (2,)" in found.reason

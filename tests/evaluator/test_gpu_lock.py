@@ -63,6 +63,68 @@ def test_a_timer_is_alone(lock):
     assert most == 1
 
 
+def test_timers_in_line_go_before_checks_that_wait_as_well(lock, tmp_path):
+    order = []
+
+    def time(name):
+        with lock.exclusive():
+            order.append(name)
+
+    def check():
+        with lock.shared():
+            order.append("checked")
+
+    timers = [threading.Thread(target=time, args=(f"timed {number}",)) for number in range(3)]
+    checker = threading.Thread(target=check)
+    with lock.exclusive():
+        checker.start()
+        until_waiting(tmp_path, 1)
+        for timer in timers:
+            timer.start()
+        while lock._waiting < 3:
+            os.sched_yield()
+    for thread in (*timers, checker):
+        thread.join(30)
+    assert sorted(order[:3]) == ["timed 0", "timed 1", "timed 2"]
+    assert order[3] == "checked"
+
+
+def test_a_line_of_timers_lets_checks_in_at_last(lock, tmp_path, monkeypatch):
+    monkeypatch.setattr("evaluator.gpu_lock.BATCH_SECONDS", 0.0)
+    order = []
+
+    def time():
+        with lock.exclusive():
+            order.append("timed")
+
+    timer = threading.Thread(target=time)
+    with lock.exclusive():
+        timer.start()
+        while lock._waiting < 1:
+            os.sched_yield()
+    timer.join(30)
+    with lock.shared():
+        order.append("checked")
+    assert order == ["timed", "checked"]
+
+
+def test_a_timer_that_gives_up_in_line_leaves_the_gpu_to_others(lock):
+    class GivesUpError(RuntimeError):
+        pass
+
+    def give_up(ready):
+        raise GivesUpError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock._line, "wait_for", give_up)
+        with pytest.raises(GivesUpError), lock.exclusive():
+            pass
+    with lock.exclusive():
+        pass
+    with lock.shared():
+        pass
+
+
 def test_a_timer_waits_for_those_who_share(lock, tmp_path):
     order = []
 

@@ -127,6 +127,7 @@ def pool(tmp_path_factory):
     arenas = folder / "arenas"
     arenas.mkdir()
     pool = WorkerPool(folder, "interpreter", warm=2, extra={ARENAS: str(arenas)}, gate=nullcontext)
+    pool.open()
     yield pool
     pool.close()
 

@@ -1,0 +1,57 @@
+"""Whether answers come from memory that a candidate keeps between calls, however it recognises its inputs.
+
+Equal inputs come again and again while what the candidate keeps (and what follows its inputs) is overwritten before
+each call. A kernel that computes its answer does not notice; one that remembers it returns what was written.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from evaluator.gpu_cases import DeviceCase
+from evaluator.gpu_host import WorkerError
+from evaluator.gpu_refusal import RefusedError, refused
+from evaluator.types import EvalStatus
+
+if TYPE_CHECKING:
+    from evaluator.gpu_correct import Checker
+
+RECALLS = 9
+"""Calls before and after the overwriting: one more than the input sets of a ring."""
+LEAST_SHARE = 2
+"""Blocks below this fraction (one half) of an answer's size are left alone: counters, locks, seeds."""
+LEAST_BYTES = 512
+_MAX_KEPT_BYTES = 8 << 30
+_LOOKS = 2
+
+
+def check_recall(checker: Checker) -> None:
+    """The check for one benchmark workload. Raises `RefusedError` (REPLAY) and `WorkerError`."""
+    workload = checker.stand.workload
+    first, second = checker.cases.case(workload, 0), checker.cases.case(workload, 1)
+    assert first is not None
+    assert second is not None
+    checker.put(first, 0)
+    checker.put(second, 1)
+    size = sum(place.nbytes for place in checker.carved.sinks[0])
+    least = max(LEAST_BYTES, size // LEAST_SHARE)
+    answer = checker.bench.request("keeps", name=workload.name, sets=[0, 1], least=least)
+    if not answer["changed"]:
+        return
+    count = max(2, min(RECALLS, _MAX_KEPT_BYTES // max(size, 1)))
+    try:
+        checker.bench.request("recall", name=workload.name, number=0, count=count, least=least)
+    except WorkerError as failure:
+        if failure.status is not EvalStatus.RUNTIME_ERROR:
+            raise
+        raise _remembers(checker, first, failure.reason) from None
+    for _ in range(_LOOKS):
+        found = checker.cases.compare(first, checker.recalled(secrets.randbelow(count)))
+        if found.status is not None:
+            raise _remembers(checker, first, found.reason)
+
+
+def _remembers(checker: Checker, case: DeviceCase, reason: str) -> RefusedError:
+    text = f"{case.label}: the answer comes from memory that earlier calls left behind: {reason}"
+    return refused(EvalStatus.REPLAY, text, "compute every output from the inputs of its own call")
