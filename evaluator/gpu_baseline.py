@@ -141,7 +141,7 @@ class Baseline:
 def fill_sets(
     cases: DeviceCases, arena: Arena, workload: Workload, carved: Carved, shift: int = 0, calls: Iterable[int] = ()
 ) -> None:
-    """Put the inputs of seed `place + shift` (modulo the ring) at the places that `calls` use, or at all of the ring."""
+    """Put the inputs of seed `place + shift` (modulo the ring) at the places that `calls` use; at all when left out."""
     ring = len(carved.sets)
     for place in sorted({call % ring for call in calls} or range(ring)):
         case = cases.case(workload, (place + shift) % ring)
