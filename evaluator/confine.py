@@ -125,7 +125,8 @@ def _filter(calls: dict[str, int], pid: int) -> Iterable[bytes]:
 def restrict_files(readable: Iterable[Path], writable: Iterable[Path]) -> None:
     """Landlock: read and execute beneath `readable`, everything beneath `writable`, nothing elsewhere.
 
-    A process so restricted also may not look into processes outside (their environment or memory under /proc).
+    A process so restricted also may not look into processes outside (their environment or memory under /proc). Sets
+    PR_SET_NO_NEW_PRIVS.
     """
     version = _LIBC.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
     if version < 0:
@@ -141,6 +142,8 @@ def restrict_files(readable: Iterable[Path], writable: Iterable[Path]) -> None:
             _allow_beneath(ruleset, path, 0b1101)  # execute, read file, read folder
         for path in writable:
             _allow_beneath(ruleset, path, handled)
+        # What the kernel asks of everybody but the administrator.
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
         if _LIBC.syscall(_LANDLOCK_RESTRICT, ruleset, 0) != 0:
             raise _last_error("landlock")
     finally:

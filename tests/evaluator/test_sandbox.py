@@ -91,6 +91,27 @@ def test_files_can_be_written_in_its_own_folder_only(tmp_path, walls):
     assert not outside.exists()
 
 
+def test_files_are_walled_off_for_an_ordinary_user_too(walls):
+    if walls["files"] != "on":
+        pytest.skip("no Landlock on this machine")
+    program = """
+import os
+from pathlib import Path
+from evaluator import confine, sandbox
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+print(sandbox.attempt(lambda: confine.restrict_files([Path("/usr")], [])))
+try:
+    os.listdir("/")
+except PermissionError:
+    print("walled")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["on", "walled"], done.stderr
+
+
 def test_memory_is_limited_on_top_of_what_is_mapped(tmp_path):
     code = (
         "try:\n    bytearray(300 << 20)\nexcept MemoryError:\n    print('refused')\nbytearray(50 << 20)\nprint('fine')"
