@@ -11,13 +11,19 @@ import resource
 import shutil
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from evaluator.errors import HarnessError
+
 OUTPUT_BYTES = 64 << 20
 _SHOWN = 2000
+_GLANCE_S = 0.25
+"""How long a closed evaluator waits for a tool to be killed, at most."""
 TOOLKITS = ("/usr/local/cuda",)
 """Where installers put the toolkit."""
 _CUDA_HOMES = ("CUDA_HOME", "CUDA_PATH")
@@ -48,12 +54,17 @@ def find_tool(name: str) -> str:
 
 
 def run_tool(
-    command: Sequence[str], log: Path, folder: Path, environment: Mapping[str, str], seconds: float
+    command: Sequence[str],
+    log: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+    seconds: float,
+    stopped: threading.Event | None = None,
 ) -> Finished:
     """Run `command`, which writes its log to `log`, with `folder` as working folder and for printed output.
 
     The whole process group is killed after `seconds`, and no file may grow beyond 64 MiB. Raises `ToolError` at the
-    time limit, or when the tool cannot be started.
+    time limit, or when the tool cannot be started, and `HarnessError` once `stopped` is set.
     """
     printed = folder / f"{log.name}.printed"
     name = Path(command[0]).name
@@ -73,14 +84,24 @@ def run_tool(
         with suppress(ProcessLookupError):  # it may be done already
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
         try:
-            code = process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            raise ToolError(f"{name} was still running after {seconds:.0f} s") from None
+            code = _wait(process, name, seconds, stopped or threading.Event())
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     return Finished(code, _text(log), _text(printed)[-_SHOWN:].strip())
+
+
+def _wait(process: subprocess.Popen[bytes], name: str, seconds: float, stopped: threading.Event) -> int:
+    deadline = time.monotonic() + seconds
+    while not stopped.is_set():
+        left = deadline - time.monotonic()
+        try:
+            return process.wait(timeout=min(_GLANCE_S, max(left, 0.0)))
+        except subprocess.TimeoutExpired:
+            if left <= 0:
+                raise ToolError(f"{name} was still running after {seconds:.0f} s") from None
+    raise HarnessError(f"{name} was stopped: the evaluator is closed")
 
 
 def _text(path: Path) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from evaluator.gpu_tools import Finished, ToolError, find_tool, run_tool
-from evaluator.types import Frozen
+from evaluator.types import Frozen, KernelCounters
 
 TIME = "gpu__time_duration.sum"
 DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -32,27 +33,6 @@ _TO_NS = {"ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msec
 _TO_BYTES = {"byte": 1.0, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9}
 
 
-class KernelCounters(Frozen):
-    """Counters of one kernel's launch; None where the GPU does not count. Percentages of the sustained peak."""
-
-    kernel: str
-    grid: str
-    """As ncu shows it, e.g. `(4096, 1, 1)`."""
-    block: str
-    ms: float | None
-    """Under the profiler, which is slower than without."""
-    dram_pct: float | None
-    """Of the time the kernel ran."""
-    dram_bytes: float | None
-    sm_pct: float | None
-    l2_hit_pct: float | None
-    """Share of L2's sectors that were found there."""
-    occupancy_pct: float | None
-    """Achieved: resident warps / maximum warps, on average over active cycles."""
-    stalls: Mapping[str, float]
-    """The three commonest reasons for which warps do not issue -> share of all warp cycles, in [0, 1]."""
-
-
 class CountersReport(Frozen):
     """Counters by kernel, or the reason why there are none."""
 
@@ -61,16 +41,23 @@ class CountersReport(Frozen):
 
 
 def measure_counters(
-    driver: Sequence[str], kernels: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: float = 180.0
+    driver: Sequence[str],
+    kernels: Sequence[str],
+    folder: Path,
+    logs: Path,
+    environment: Mapping[str, str],
+    seconds: float = 180.0,
+    stopped: threading.Event | None = None,
 ) -> CountersReport:
     """Run `driver` under ncu and read the counters of `kernels` (compiled names).
 
-    `folder` is the working folder; the log in it is the tool's alone. Takes about half a minute. Never raises for a
-    tool that is missing, counters that may not be read or a driver that fails: the report says so.
+    Launches count from where the driver calls cudaProfilerStart. `folder` is the working folder, `logs` one that only
+    the tool is told of. Takes about half a minute. Never raises for a tool that is missing, counters that may not be
+    read or a driver that fails: the report says so; `HarnessError` once `stopped` is set.
     """
-    log = folder / "ncu.csv"
+    log = logs / "ncu.csv"
     try:
-        finished = run_tool(ncu_command(driver, kernels, log), log, folder, environment, seconds)
+        finished = run_tool(ncu_command(driver, kernels, log), log, folder, environment, seconds, stopped)
     except ToolError as error:
         return CountersReport(reason=str(error))
     return read_counters(finished)
@@ -84,7 +71,7 @@ def ncu_command(driver: Sequence[str], kernels: Sequence[str], log: Path) -> lis
         *("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)),
         *("--clock-control", "none", "--cache-control", "all", "--target-processes", "all"),
         *("--kernel-name-base", "function", "--kernel-name", f"regex:^({names})$"),
-        *("--launch-count", str(MAX_LAUNCHES)),
+        *("--profile-from-start", "off", "--launch-count", str(MAX_LAUNCHES)),
         *("--section", STALLS, "--metrics", ",".join(METRICS)),
         "--",
         *driver,

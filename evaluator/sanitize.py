@@ -12,6 +12,7 @@ its end is seen. Findings that Triton's compiler is known to produce for correct
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -79,21 +80,27 @@ class SanitizerReport(Frozen):
     tool: Tool
     findings: tuple[Finding, ...] = ()
     reason: str = ""
-    """Empty when the tool ran to its end and everything it counted is among the findings, up to its print limit."""
+    """Empty when tool and driver ran to their end and all that was counted is among the findings, up to the limit."""
 
 
 def sanitize(
-    tool: Tool, driver: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: float = 120.0
+    tool: Tool,
+    driver: Sequence[str],
+    folder: Path,
+    logs: Path,
+    environment: Mapping[str, str],
+    seconds: float = 120.0,
+    stopped: threading.Event | None = None,
 ) -> SanitizerReport:
     """Run `driver` under one tool; about 6 s for a small kernel.
 
-    `folder` is the working folder; the log in it is the tool's alone. Never raises for a tool that is missing or a
-    driver that fails: the report says so.
+    `folder` is the working folder, `logs` one that only the tool is told of. Never raises for a tool that is missing
+    or a driver that fails: the report says so; `HarnessError` once `stopped` is set.
     """
-    log = folder / f"{tool}.log"
+    log = logs / f"{tool}.log"
     try:
         command = sanitizer_command(tool, driver, log)
-        finished = run_tool(command, log, folder, {**environment, **ENVIRONMENT}, seconds)
+        finished = run_tool(command, log, folder, {**environment, **ENVIRONMENT}, seconds, stopped)
     except ToolError as error:
         return SanitizerReport(tool=tool, reason=str(error))
     return read_findings(tool, finished)
@@ -131,6 +138,8 @@ def read_findings(tool: Tool, finished: Finished) -> SanitizerReport:
         reason = f"{tool} did not run to its end: {said or finished.last_words[-300:] or f'code {finished.code}'}"
     elif not found and int((summary["errors"] or summary["hazards"]).replace(",", "")):
         reason = f"{tool} counted errors that are no accesses of kernels: {_first_words(lines)}"
+    elif finished.code:
+        reason = f"the driver ended with code {finished.code} under {tool}: {finished.last_words[-300:]}"
     return SanitizerReport(tool=tool, findings=tuple(found.values()), reason=reason)
 
 

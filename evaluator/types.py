@@ -244,6 +244,44 @@ class LaunchProfile(Frozen):
     """The largest term's name."""
 
 
+class KernelCounters(Frozen):
+    """Counters of one kernel's launch; None where the GPU does not count. Percentages of the sustained peak."""
+
+    kernel: str
+    grid: str
+    """As ncu shows it, e.g. `(4096, 1, 1)`."""
+    block: str
+    ms: float | None
+    """Under the profiler, which is slower than without."""
+    dram_pct: float | None
+    """Of the time the kernel ran."""
+    dram_bytes: float | None
+    sm_pct: float | None
+    l2_hit_pct: float | None
+    """Share of L2's sectors that were found there."""
+    occupancy_pct: float | None
+    """Achieved: resident warps / maximum warps, on average over active cycles."""
+    stalls: Mapping[str, float]
+    """The three commonest reasons for which warps do not issue -> share of all warp cycles, in [0, 1]."""
+
+    def line(self) -> str:
+        """For people and policies: what the GPU counted."""
+        shown = [
+            f"{name} {value:.0f} %"
+            for name, value in (
+                ("DRAM", self.dram_pct),
+                ("SM", self.sm_pct),
+                ("L2 hits", self.l2_hit_pct),
+                ("occupancy", self.occupancy_pct),
+            )
+            if value is not None
+        ]
+        if self.stalls:
+            waits = ", ".join(f"{name} {share:.0%}" for name, share in self.stalls.items())
+            shown.append(f"warps wait for {waits}")
+        return f"{self.kernel}: {', '.join(shown) or 'nothing counted'}"
+
+
 class Profile(Frozen):
     """Where the time of a passed candidate goes."""
 
@@ -257,6 +295,10 @@ class Profile(Frozen):
     """Candidate's own Triton time / all device time; None when it was not measured."""
     bottleneck: str = ""
     """The term that dominates over all workloads: dram, l2, tensor, issue, latency, launch."""
+    counters: tuple[KernelCounters, ...] = ()
+    """Of the candidate's kernels at the first workload; empty unless they were asked for and could be read."""
+    counters_reason: str = ""
+    """Why counters that were asked for are missing."""
 
 
 class StageRecord(Frozen):

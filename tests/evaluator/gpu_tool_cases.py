@@ -36,6 +36,7 @@ kind = sys.argv[1]
 n = 100_000
 x = torch.empty(n, device="cuda") if kind == "uninitialised" else torch.rand(n, device="cuda")
 out = torch.zeros(n, device="cuda")
+torch.cuda.profiler.start()
 scale_kernel[(triton.cdiv(n, 1024),)](x, out, n, 1024, kind != "beyond")
 sum_kernel[(1,)](x, out, 4096, 4096)
 torch.cuda.synchronize()
@@ -61,6 +62,12 @@ def install(folder: Path, monkeypatch, name: str, log: str, code: int = 0) -> No
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     hide_toolkit(monkeypatch)
+
+
+def install_broken(folder: Path, monkeypatch, name: str) -> None:
+    """Put a tool of this name on PATH that dies without a word."""
+    install(folder, monkeypatch, name, "unused")
+    (folder / name).write_text("#!/bin/sh\nkill -9 $$\n")
 
 
 def hide_toolkit(monkeypatch) -> None:

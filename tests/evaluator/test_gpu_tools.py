@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from evaluator.errors import HarnessError
 from evaluator.gpu_tools import ToolError, find_tool, run_tool
 from tests.evaluator import gpu_tool_cases
 
@@ -38,6 +40,13 @@ def test_a_tool_that_hangs_is_killed_with_everything_it_started(tmp_path):
     child = int((tmp_path / "child").read_text())
     while state(child) not in ("gone", "Z"):  # a signal takes effect when its receiver next runs
         os.sched_yield()
+
+
+def test_a_tool_is_killed_when_its_evaluator_is_closed(tmp_path):
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(HarnessError, match="sleep was stopped"):
+        run_tool(["sleep", "600"], tmp_path / "log", tmp_path, gpu_tool_cases.environment(tmp_path), 600.0, stopped)
 
 
 def state(pid):

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from evaluator.gpu_tools import Finished
-from evaluator.ncu import CountersReport, KernelCounters, measure_counters, ncu_command, number, read_counters
+from evaluator.ncu import CountersReport, measure_counters, ncu_command, number, read_counters
+from evaluator.types import KernelCounters
 from tests.evaluator import gpu_tool_cases
 from tests.evaluator.gpu_tool_cases import GOLDEN
 
@@ -26,6 +27,14 @@ def test_a_kernel_has_the_counters_of_its_longest_launch():
         occupancy_pct=78.02,
         stalls={"long_scoreboard": 0.75, "barrier": 0.1, "short_scoreboard": 0.075},
     )
+
+
+def test_a_line_about_a_kernel_leaves_out_what_was_not_counted():
+    first, second = report("ncu.csv").kernels
+    assert first.line().startswith(
+        "softmax_kernel: DRAM 87 %, SM 31 %, L2 hits 50 %, occupancy 78 %, warps wait for long"
+    )
+    assert "warps wait" not in second.line()
 
 
 def test_counters_that_the_gpu_lacks_are_none():
@@ -88,7 +97,9 @@ def test_the_tool_is_asked_for_the_candidates_kernels_and_leaves_clocks_alone(tm
 
 def test_a_run_from_command_to_counters(tmp_path, monkeypatch):
     gpu_tool_cases.install(tmp_path, monkeypatch, "ncu", "ncu.csv")
-    found = measure_counters(["true"], ["softmax_kernel"], tmp_path, gpu_tool_cases.environment(tmp_path), 30.0)
+    found = measure_counters(
+        ["true"], ["softmax_kernel"], tmp_path, tmp_path, gpu_tool_cases.environment(tmp_path), 30.0
+    )
     assert [kernel.kernel for kernel in found.kernels] == ["softmax_kernel", "finish_kernel"]
     assert CountersReport.model_validate_json(found.model_dump_json()) == found
 
@@ -96,14 +107,14 @@ def test_a_run_from_command_to_counters(tmp_path, monkeypatch):
 def test_a_machine_without_ncu_has_a_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     gpu_tool_cases.hide_toolkit(monkeypatch)
-    assert "ncu is not installed" in measure_counters(["true"], ["k"], tmp_path, {}).reason
+    assert "ncu is not installed" in measure_counters(["true"], ["k"], tmp_path, tmp_path, {}).reason
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_the_real_tool_counts_or_says_why_not(tmp_path):
     driver, variables = gpu_tool_cases.on_gpu(tmp_path, "ncu", "nothing")
-    found = measure_counters(driver, ["scale_kernel", "sum_kernel"], tmp_path, variables)
+    found = measure_counters(driver, ["scale_kernel", "sum_kernel"], tmp_path, tmp_path, variables)
     if found.reason:
         assert "ERR_NVGPUCTRPERM" in found.reason
         return

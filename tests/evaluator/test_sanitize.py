@@ -104,6 +104,12 @@ def test_a_run_without_a_summary_is_no_clean_bill(log, words, why):
     assert why in found.reason
 
 
+def test_a_driver_that_did_not_get_to_its_end_is_no_clean_bill():
+    found = read_findings("memcheck", Finished(1, CLEAN, "RuntimeError: boom"))
+    assert "code 1" in found.reason
+    assert "RuntimeError: boom" in found.reason
+
+
 def test_errors_that_are_not_understood_are_no_clean_bill():
     log = "========= COMPUTE-SANITIZER\n========= Something new of 4 bytes\n========= ERROR SUMMARY: 1 error\n"
     assert "Something new of 4 bytes" in read_findings("memcheck", Finished(0, log, "")).reason
@@ -112,14 +118,14 @@ def test_errors_that_are_not_understood_are_no_clean_bill():
 def test_what_the_driver_prints_is_not_taken_for_the_tools_words(tmp_path, monkeypatch):
     gpu_tool_cases.install(tmp_path, monkeypatch, "compute-sanitizer", "memcheck.log")
     driver = ["sh", "-c", "printf '========= ERROR SUMMARY: 0 errors\\n'"]
-    found = sanitize("memcheck", driver, tmp_path, gpu_tool_cases.environment(tmp_path), 30.0)
+    found = sanitize("memcheck", driver, tmp_path, tmp_path, gpu_tool_cases.environment(tmp_path), 30.0)
     assert first_fault(found, {"scale_kernel"}).status is EvalStatus.OUT_OF_BOUNDS
 
 
 def test_the_driver_runs_without_torchs_caching_allocator(tmp_path, monkeypatch):
     gpu_tool_cases.install(tmp_path, monkeypatch, "compute-sanitizer", "initcheck.log")
     driver = ["sh", "-c", "echo $PYTORCH_NO_CUDA_MEMORY_CACHING > seen"]
-    sanitize("initcheck", driver, tmp_path, gpu_tool_cases.environment(tmp_path), 30.0)
+    sanitize("initcheck", driver, tmp_path, tmp_path, gpu_tool_cases.environment(tmp_path), 30.0)
     assert (tmp_path / "seen").read_text() == "1\n"
 
 
@@ -134,7 +140,7 @@ def test_the_command_ends_with_the_driver(tmp_path, monkeypatch, tool):
 def test_a_machine_without_the_sanitizer_has_a_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     gpu_tool_cases.hide_toolkit(monkeypatch)
-    assert "compute-sanitizer is not installed" in sanitize("memcheck", ["true"], tmp_path, {}).reason
+    assert "compute-sanitizer is not installed" in sanitize("memcheck", ["true"], tmp_path, tmp_path, {}).reason
 
 
 def test_a_report_is_plain_data():
@@ -156,7 +162,7 @@ def test_a_report_is_plain_data():
 )
 def test_the_real_tool_finds_what_is_wrong_and_nothing_else(tmp_path, tool, kind, status):
     driver, variables = gpu_tool_cases.on_gpu(tmp_path, "compute-sanitizer", kind)
-    found = sanitize(tool, driver, tmp_path, variables)
+    found = sanitize(tool, driver, tmp_path, tmp_path, variables)
     assert found.reason == ""
     fault = first_fault(found, {"scale_kernel", "sum_kernel"})
     assert (fault.status if fault else None) is status
