@@ -58,6 +58,15 @@ def build_model(
     return model
 
 
+def build_model_on(device: str, module: ModuleType, init_args: Sequence[Any], state: Mapping[str, torch.Tensor]) -> Any:
+    """`build_model` on a device, in evaluation mode. Tensors of `state` that lie there already are used in place."""
+    import torch
+
+    with torch.device(device):
+        model = build_model(module, init_args, state, lambda held: held.to(device))
+    return model.eval() if isinstance(model, torch.nn.Module) else model
+
+
 def _replace(
     model: Any,
     owner: Any,

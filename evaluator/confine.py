@@ -20,6 +20,7 @@ PR_SET_KEEPCAPS = 8
 PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
 CAP_DAC_READ_SEARCH = 2
+CAP_SYS_ADMIN = 21
 CLONE_NEWNET = 0x40000000
 
 # System call numbers from the kernel's asm/unistd tables; -1 where the architecture has no such call.
@@ -59,10 +60,10 @@ def prctl(option: int, value: int) -> None:
         raise _last_error("prctl")
 
 
-def keep_only_capability(capability: int) -> None:
-    """Give up every capability but this one; it must be in the permitted set (PR_SET_KEEPCAPS before setuid)."""
+def keep_only_capabilities(*capabilities: int) -> None:
+    """Give up every capability but these; they must be in the permitted set (PR_SET_KEEPCAPS before setuid)."""
     header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
-    mask = 1 << capability
+    mask = sum(1 << capability for capability in capabilities)
     data = ctypes.create_string_buffer(struct.pack("IIIIII", mask, mask, 0, 0, 0, 0))
     if _LIBC.capset(header, data) != 0:
         raise _last_error("capset")

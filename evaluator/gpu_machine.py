@@ -47,6 +47,8 @@ class Machine:
     """Millijoules per call of a run; None where they cannot be read."""
     has_clocks: bool
     """Whether events, the judge's clock and the profiler can be held against each other."""
+    has_tools: bool
+    """Whether NVIDIA's command-line tools can look into what runs there."""
 
     def give_back(self) -> None:
         """Return what the judge's own tensors held; the next evaluator of this process may need it."""
@@ -89,6 +91,7 @@ def _interpreter(index: int, folder: Path, target: str, allow_busy: bool) -> Mac
         limit=limit,
         energy_mj=lambda run: None,
         has_clocks=False,
+        has_tools=False,
     )
 
 
@@ -135,6 +138,7 @@ def _cuda(index: int, folder: Path, target: str, allow_busy: bool) -> Machine:
         limit=limit,
         energy_mj=lambda run: _millijoules(measure_energy(gpu, run, time.perf_counter)),
         has_clocks=True,
+        has_tools=True,
     )
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator import confine, kept_memory, sandbox, wire
-from evaluator.candidate_module import build_model, forward, load_candidate
+from evaluator.candidate_module import build_model_on, forward, load_candidate
 from evaluator.gpu_guard import Guard, poisoned
 from evaluator.gpu_memory import Arena, Place, view
 from evaluator.gpu_platform import PLATFORMS, Platform
@@ -78,10 +78,7 @@ class Session:
 
         self._kept = []
         placed = {key: self._at(place) for key, place in state.items()}
-        with torch.device(self._platform.device):
-            model = build_model(self._module, init_args, placed, lambda held: held.to(self._platform.device))
-        if isinstance(model, torch.nn.Module):
-            model = model.eval()
+        model = build_model_on(self._platform.device, self._module, init_args, placed)
         if self._mode != "eager":
             model = torch.compile(model, mode=None if self._mode == "default" else self._mode, dynamic=False)
         self._built[name] = _Built(model, [[self._at(value) for value in values] for values in sets])
@@ -307,7 +304,7 @@ def main(descriptor: int, platform: str, confined: bool, slot: int) -> None:
 
     torch.set_num_threads(1)
     found = PLATFORMS[platform]()
-    _warm_up(found)
+    warm_up(found)
     session = Session(found)
     walls = enter(Path.cwd(), slot, found.writable) if confined else {}
     channel.sendall(wire.dump({"walls": walls}))
@@ -327,7 +324,7 @@ def serve(channel: socket.socket, session: Session) -> None:
         channel.sendall(wire.dump(answer))
 
 
-def _warm_up(platform: Platform) -> None:
+def warm_up(platform: Platform) -> None:
     """What is slow the first time: the context, a compilation, helper modules; a session begins with a profile."""
     import torch
 
@@ -347,6 +344,16 @@ def enter(home: Path, slot: int, writable: Sequence[Path]) -> dict[str, str]:
     `writable` is what stays so beside `home`. The driver's memory mappings rule out a limit on address space. Returns
     what became of each wall.
     """
+    walls = wall_off(home, writable)
+    walls["user"] = sandbox.drop_root(home, slot, files_are_walled=walls["files"] == "on")
+    confine.prctl(confine.PR_SET_NO_NEW_PRIVS, 1)
+    confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
+    walls["system calls"] = sandbox.attempt(lambda: confine.forbid_system_calls(allow_processes=True))
+    return walls
+
+
+def wall_off(home: Path, writable: Sequence[Path]) -> dict[str, str]:
+    """The walls that whoever uses the device can have, and whatever tool looks into it: network, files, limits."""
     os.umask(0o077)
     tempfile.tempdir = str(home)
     walls = {"network": sandbox.attempt(confine.new_network_namespace)}
@@ -355,11 +362,7 @@ def enter(home: Path, slot: int, writable: Sequence[Path]) -> dict[str, str]:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, 512),
     ):
-        resource.setrlimit(which, (limit, limit))
+        sandbox.limit(which, limit, limit)
     readable = [*sandbox.readable(), *map(Path, ("/etc", "/opt", "/dev", "/proc", "/sys", "/run"))]
     walls["files"] = sandbox.attempt(lambda: confine.restrict_files(readable, [home, Path(os.devnull), *writable]))
-    walls["user"] = sandbox.drop_root(home, slot, files_are_walled=walls["files"] == "on")
-    confine.prctl(confine.PR_SET_NO_NEW_PRIVS, 1)
-    confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
-    walls["system calls"] = sandbox.attempt(lambda: confine.forbid_system_calls(allow_processes=True))
     return walls

@@ -137,10 +137,15 @@ def _set_limits(limits: Limits) -> None:
         (resource.RLIMIT_CORE, 0, 0),
         (resource.RLIMIT_NPROC, 0, 0),
     ):
-        ceiling = resource.getrlimit(which)[1]
-        bounded = ceiling != resource.RLIM_INFINITY
-        soft, hard = (min(limit, ceiling) if bounded else limit for limit in (soft_wanted, hard_wanted))
-        resource.setrlimit(which, (soft, hard))
+        limit(which, soft_wanted, hard_wanted)
+
+
+def limit(which: int, soft: int, hard: int) -> None:
+    """Set a resource limit of this process; one that is lower already stays."""
+    ceiling = resource.getrlimit(which)[1]
+    if ceiling != resource.RLIM_INFINITY:
+        soft, hard = min(soft, ceiling), min(hard, ceiling)
+    resource.setrlimit(which, (soft, hard))
 
 
 def drop_root(home: Path, slot: int, files_are_walled: bool) -> str:
@@ -164,7 +169,7 @@ def drop_root(home: Path, slot: int, files_are_walled: bool) -> str:
             confine.prctl(confine.PR_SET_KEEPCAPS, 1)
         os.setresuid(uid, uid, uid)
         if unreadable:
-            confine.keep_only_capability(confine.CAP_DAC_READ_SEARCH)
+            confine.keep_only_capabilities(confine.CAP_DAC_READ_SEARCH)
     except OSError as error:
         return f"stays root: {error.strerror}"
     return "on"

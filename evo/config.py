@@ -60,6 +60,8 @@ class GpuEvaluatorConfig(Section):
     """What speedups are over; `best` is the fastest of eager, torch.compile and max-autotune, for each workload."""
     timing: Literal["auto", "screen", "confirm"] = "auto"
     """`screen` takes 30 samples, `confirm` at least 100; `auto` confirms what screens near the best so far."""
+    thorough: bool = False
+    """Also run each correct kernel under compute-sanitizer and read its hardware counters, a minute or two each."""
     allow_busy: bool = False
     """Measure although other processes use the GPU."""
     cache: bool = False

@@ -1,6 +1,7 @@
 """The GPU evaluator: measures. Candidates run in processes of their own, the judge in this one.
 
-static -> compile -> smoke, as the cpu evaluator does them, then correct -> time -> profile -> cross-check on the GPU.
+static -> compile -> smoke, as the cpu evaluator does them, then correct -> time -> profile -> cross-check on the GPU,
+and in the thorough mode sanitize -> counters.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from evaluator.gpu_machine import Machine, find
 from evaluator.gpu_memory import Arena
 from evaluator.gpu_setting import Locks, Setting
 from evaluator.gpu_stages import GpuStages
+from evaluator.gpu_thorough import Thorough
 from evaluator.judge import Judge, check_task
 from evaluator.stages import CpuStages, static_stage
 from evaluator.timing import CONFIRM, SCREEN, Tier
@@ -47,8 +49,8 @@ class GpuEvaluator(LocalEvaluator):
     """Judges on one GPU; see `evaluator.protocol.Evaluator` for the contract.
 
     Settings: `platform`, `device`, `workers`, `timeout_s`, `memory_mb`, `smoke`, `baseline`, `timing`, `allow_busy`,
-    `cache`, `cache_dir`, `seed` (evo.config has their meaning and defaults). `evaluate` raises `TaskError` before any
-    candidate is run when the task itself is at fault, and `EnvironmentUnusableError` without a usable GPU.
+    `thorough`, `cache`, `cache_dir`, `seed` (evo.config has their meaning and defaults). `evaluate` raises `TaskError`
+    before any candidate is run when the task itself is at fault, and `EnvironmentUnusableError` without a usable GPU.
     """
 
     name = "gpu"
@@ -67,12 +69,13 @@ class GpuEvaluator(LocalEvaluator):
         self._pool: WorkerPool | None = None
         self._offline: CpuStages | None = None
         self._setting: Setting | None = None
+        self._thorough: Thorough | None = None
         self._arenas: queue.Queue[Arena] = queue.Queue()
         self._best: float | None = None
         self._best_lock = threading.Lock()
 
     def _cache_context(self) -> dict[str, object]:
-        names = ("platform", "device", "baseline", "timing", "smoke")
+        names = ("platform", "device", "baseline", "timing", "smoke", "thorough")
         return {name: self._settings.get(name) for name in names}
 
     def _prepare(self) -> None:
@@ -101,6 +104,8 @@ class GpuEvaluator(LocalEvaluator):
             judge = Judge(self._task, self._seed)
             self._pool.open()
             self._setting = self._make_setting(machine, self._pool, judge)
+            if self._settings.get("thorough", False):
+                self._thorough = Thorough(self._setting.cases, judge, machine, folder)
             compiler, interpreter = self._hosts
             self._offline = CpuStages(judge, compiler, interpreter, self._hardware, self._limits)
 
@@ -151,7 +156,8 @@ class GpuEvaluator(LocalEvaluator):
                 ("compile", self._offline.compile),
                 *([("smoke", self._smoke)] if self._settings.get("smoke", True) else []),
             ]
-            return self._walked(source, [*offline, *GpuStages(self._setting, desk.bench).stages()])
+            thorough = self._thorough.stages() if self._thorough else []
+            return self._walked(source, [*offline, *GpuStages(self._setting, desk.bench).stages(), *thorough])
         finally:
             desk.clear()
 
@@ -165,6 +171,9 @@ class GpuEvaluator(LocalEvaluator):
         return found
 
     def _release(self) -> None:
+        if self._thorough is not None:
+            self._thorough.close()
+            self._thorough = None
         for host in self._hosts:
             host.close()
         self._hosts = []

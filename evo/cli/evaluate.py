@@ -24,6 +24,9 @@ def evaluate(
     evaluator: Annotated[str, typer.Option(help="cpu models latencies, gpu measures them.")] = "cpu",
     target: Annotated[str | None, typer.Option(help="GPU to model latencies for; h200 when left out.")] = None,
     baseline: Annotated[str, typer.Option(help="gpu: best, eager, compile, max-autotune, seed or none.")] = "best",
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="gpu: compute-sanitizer and hardware counters too.")
+    ] = False,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Accept a verdict judged earlier.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -33,11 +36,13 @@ def evaluate(
     there is no GPU to measure on.
     """
     source = output.read_kernel(kernel)
-    evaluation = judge(task, source, target=target, cache=cache, evaluator=evaluator, baseline=baseline)
+    evaluation = judge(
+        task, source, target=target, cache=cache, evaluator=evaluator, baseline=baseline, thorough=thorough
+    )
     if as_json:
         output.print_json(document_of(evaluation, kernel))
     else:
-        _show(evaluation, kernel)
+        _show(evaluation, kernel, thorough)
     if evaluation.status.blames_harness:
         raise HarnessError(f"{evaluation.status}: {evaluation.reason}", "`kernevo doctor` checks this machine")
     if not evaluation.status.passed:
@@ -52,6 +57,7 @@ def judge(
     cache: bool = False,
     evaluator: str = "cpu",
     baseline: str = "best",
+    thorough: bool = False,
 ) -> Evaluation:
     """Judge `source` (the task's seed when None) in a worker process of its own."""
     from evaluator import hardware
@@ -62,7 +68,7 @@ def judge(
     text = loaded.seed_source if source is None else source
     if text is None:
         raise TaskError(f"{loaded.origin}: task {loaded.name} has no seed kernel", "add a seed.py to it")
-    settings = _settings(evaluator, baseline)
+    settings = _settings(evaluator, baseline, thorough)
     settings |= {"cache": cache} | ({} if target is None else {"target": hardware.get(target).name})
     from evaluator import backends
 
@@ -72,15 +78,17 @@ def judge(
     return evaluation
 
 
-def _settings(evaluator: str, baseline: str) -> dict[str, Any]:
+def _settings(evaluator: str, baseline: str, thorough: bool) -> dict[str, Any]:
     """The evaluator's settings for one kernel. Raises `UsageError` for a value that there is not."""
+    if thorough and evaluator != "gpu":
+        raise UsageError(f"--thorough: the {evaluator} evaluator has no thorough mode", "add --evaluator gpu")
     from pydantic import TypeAdapter, ValidationError
 
     from evo.config import EvaluatorConfig
 
     wanted: dict[str, Any] = {"type": evaluator, "workers": 1}
     if evaluator == "gpu":
-        wanted |= {"baseline": baseline, "timing": "confirm"}
+        wanted |= {"baseline": baseline, "timing": "confirm", "thorough": thorough}
     try:
         return dict(TypeAdapter[Any](EvaluatorConfig).validate_python(wanted).model_dump())
     except ValidationError as error:
@@ -96,7 +104,7 @@ def document_of(evaluation: Evaluation, kernel: Path) -> dict[str, Any]:
     return {"kernel": str(kernel), **derived, **latency, "evaluation": evaluation.model_dump(mode="json")}
 
 
-def _show(evaluation: Evaluation, kernel: Path) -> None:
+def _show(evaluation: Evaluation, kernel: Path, thorough: bool) -> None:
     facts: dict[str, object] = {
         "kernel": kernel,
         "task": evaluation.task,
@@ -121,7 +129,7 @@ def _show(evaluation: Evaluation, kernel: Path) -> None:
         print()
         rows = [_timing_row(name, timing, evaluation.target) for name, timing in evaluation.timings.items()]
         output.print_table(("workload", "latency ms", "80 % range ms", "baseline ms", "speedup", "kind"), rows)
-    if evaluation.explain and not evaluation.status.passed:
+    if evaluation.explain and (thorough or not evaluation.status.passed):
         print(f"\n{evaluation.explain}")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +56,23 @@ def test_json_output_holds_the_whole_evaluation_and_the_exit_code_agrees(monkeyp
     assert call("evaluate", "kernel.py", "--task", "softmax").code == code
 
 
+def test_the_thorough_mode_reaches_the_evaluator_and_prints_what_it_says(monkeypatch):
+    source = KernelSource(text=fakes.SEED)
+    asked = []
+
+    def create(settings, task):
+        asked.append(settings)
+        return nullcontext(SimpleNamespace(evaluate=lambda jobs: [(jobs[0], judged)]))
+
+    judged = fakes.passed(source, 0.5, 1.0).model_copy(update={"explain": "memcheck found nothing at one"})
+    monkeypatch.setattr("evaluator.backends.create", create)
+    Path("kernel.py").write_text(fakes.SEED)
+    command = ("evaluate", "kernel.py", "--task", "softmax", "--evaluator", "gpu")
+    assert "memcheck found nothing" in call(*command, "--thorough").out
+    assert "memcheck found nothing" not in call(*command).out
+    assert [settings["thorough"] for settings in asked] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -62,6 +81,7 @@ def test_json_output_holds_the_whole_evaluation_and_the_exit_code_agrees(monkeyp
         (["kernel.py", "--task", "sofmax"], "softmax"),
         (["kernel.py", "--task", "softmax", "--target", "h2000"], "did you mean h200?"),
         (["kernel.py"], "Missing option '--task'"),
+        (["kernel.py", "--task", "softmax", "--thorough"], "the cpu evaluator has no thorough mode"),
         (["binary.py", "--task", "softmax"], "binary.py: not UTF-8 text (byte 0)"),
     ],
 )
