@@ -26,7 +26,7 @@ DEVICE_SLACK_MS = 0.010
 """Per call: gaps between kernels, the resolution of events, the profiler's own cost."""
 HOST_SLACK_MS = 0.050
 """Per call: what a host does beside launching, such as Python behind the last launch, or queueing flush and stamps."""
-LOOP_MS = 20.0
+LOOP_MS = 15.0
 
 
 class Clocks(Frozen):
@@ -54,7 +54,7 @@ class Disagreement(NamedTuple):
 
 
 def loop_length(call_ms: float) -> int:
-    """Calls of a loop for the judge's clock: 20 ms of work, so that the round trip to the worker hardly counts."""
+    """Calls of a loop for the judge's clock: 15 ms of work, so that the round trip to the worker hardly counts."""
     return min(max(math.ceil(LOOP_MS / call_ms), 5), 2000)
 
 

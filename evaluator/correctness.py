@@ -45,6 +45,20 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Yardstick:
+    """What can be said of one expected output before there is an answer. All zero where it is not a float one."""
+
+    expected: float = 0.0
+    """Root mean square of the finite values."""
+    exact: float = 0.0
+    """The same of the float64 reference's output, where both are finite."""
+    reference: float = 0.0
+    """Largest relative error of the same-dtype reference."""
+    plain: bool = False
+    """There are values, and all of them are finite."""
+
+
+@dataclass(frozen=True)
 class _Pair:
     """One output and what it should be."""
 
@@ -52,6 +66,7 @@ class _Pair:
     got: torch.Tensor
     want: torch.Tensor
     exact: torch.Tensor | None
+    yard: Yardstick
 
 
 def flatten(value: object) -> list[object]:
@@ -70,10 +85,12 @@ def compare(
     tolerance: Tolerance,
     *,
     allow_tf32: bool = False,
+    yardsticks: Sequence[Yardstick] | None = None,
 ) -> Comparison:
     """Compare flattened outputs; in `actual` a str stands for an object of that type.
 
-    `exact` are the float64 reference's outputs, or None where it cannot be upcast.
+    `exact` are the float64 reference's outputs, or None where it cannot be upcast. `yardsticks` are what `measure`
+    says of `expected` and `exact`: worth keeping when many answers are held against the same.
     """
     import torch
 
@@ -86,7 +103,8 @@ def compare(
         found = _check_object(label, got, want)
         if found is None:
             assert isinstance(got, torch.Tensor)
-            pair = _Pair(label, got, want, exact[index] if exact else None)
+            yard = yardsticks[index] if yardsticks else _measure(want, exact[index] if exact else None)
+            pair = _Pair(label, got, want, exact[index] if exact else None, yard)
             found = _check_values(pair, tolerance, {**PRECISION_EPSILON, **epsilons})
         if found.max_error is not None:
             worst = max(worst or 0.0, found.max_error)
@@ -117,9 +135,12 @@ def _check_values(pair: _Pair, tolerance: Tolerance, epsilons: Mapping[str, floa
             seen.note_bad(offset, got != want)
         return _wrong(pair, seen, None) if seen.bad else Comparison()
     pair = pair if pair.exact is None or pair.exact.shape == pair.want.shape else replace(pair, exact=None)
-    seen, scales = _Seen(), _Scales.of(pair)
+    epsilon = epsilons.get(str(pair.want.dtype).removeprefix("torch."))
+    if (worst := _quickly(pair, tolerance, epsilon)) is not None:
+        return Comparison(max_error=worst)
+    seen = _Seen()
     for offset, got, want, exact in _pieces(pair):
-        _compare_piece(seen, offset, (got.double(), want.double(), exact), scales, tolerance)
+        _compare_piece(seen, offset, (got.double(), want.double(), exact), pair.yard, tolerance)
     if seen.lost:
         text = f"{pair.label} has {seen.lost} NaN or inf values where the reference is finite"
         where = _index(seen.first_lost, pair.want)
@@ -127,7 +148,6 @@ def _check_values(pair: _Pair, tolerance: Tolerance, epsilons: Mapping[str, floa
         return Comparison(EvalStatus.NON_FINITE, text, f"{text}\n{detail}")
     if seen.bad:
         return _wrong(pair, seen, seen.worst)
-    epsilon = epsilons.get(str(pair.want.dtype).removeprefix("torch."))
     if epsilon is None or pair.exact is None or seen.candidate <= 2 * seen.reference + epsilon:
         return Comparison(max_error=seen.worst)
     text = (
@@ -136,6 +156,35 @@ def _check_values(pair: _Pair, tolerance: Tolerance, epsilons: Mapping[str, floa
     )
     detail = "accumulate in float32 and keep operands in the input dtype (input_precision='ieee' for tl.dot)"
     return Comparison(EvalStatus.PRECISION, text, f"{text}\n{detail}", max_error=seen.worst)
+
+
+def _quickly(pair: _Pair, tolerance: Tolerance, epsilon: float | None) -> float | None:
+    """Largest |actual - expected| when a few passes show that all is well, else None: then look again, closely.
+
+    Errors are taken in float32, or float64 for float64 outputs; relative ones always in float64. One wait for the
+    device in all.
+    """
+    import torch
+
+    if not pair.yard.plain:
+        return None
+    wide = torch.float64 if pair.want.dtype == torch.float64 else torch.float32
+    atol = tolerance.atol * min(1.0, pair.yard.expected)
+    relative_too = epsilon is not None and pair.exact is not None
+    worst, excess, relative = [], [], []
+    for _, got, want, exact in _pieces(pair):
+        expected = want.to(wide)
+        error = (got.to(wide) - expected).abs_()
+        worst.append(error.max())
+        excess.append(error.sub_(expected.abs().mul_(tolerance.rtol)).max())
+        if relative_too and exact is not None:
+            relative.append(((got.to(wide) - exact).abs_() / exact.abs().add_(pair.yard.exact)).max())
+    found = [torch.stack(part).max().double() for part in (worst, excess, relative) if part]
+    error_max, excess_max, *rest = torch.stack(found).tolist()
+    # NaN fails every one of these.
+    right = error_max < math.inf and excess_max <= atol
+    precise = all(value <= 2 * pair.yard.reference + (epsilon or 0.0) for value in rest)
+    return error_max if right and precise else None
 
 
 PIECE = 1 << 26
@@ -174,27 +223,36 @@ class _Seen:
             self.lost += count
 
 
-@dataclass(frozen=True)
-class _Scales:
-    """Root mean squares of the finite values of a whole output."""
+def measure(expected: Sequence[torch.Tensor], exact: Sequence[torch.Tensor] | None) -> list[Yardstick]:
+    """A yardstick for each expected output."""
+    return [_measure(want, exact[index] if exact else None) for index, want in enumerate(expected)]
 
-    expected: float
-    exact: float
 
-    @classmethod
-    def of(cls, pair: _Pair) -> _Scales:
-        """Of the expected output, and of the float64 one where both are finite."""
-        sums = [0.0, 0, 0.0, 0]
-        for _, _, want, exact in _pieces(pair):
-            values = want.double()
-            finite = values.isfinite()
-            sums[0] += float(values[finite].square().sum())
-            sums[1] += int(finite.sum())
-            if exact is not None:
-                usable = finite & exact.isfinite()
-                sums[2] += float(exact[usable].square().sum())
-                sums[3] += int(usable.sum())
-        return cls(_root(sums[0], sums[1]), _root(sums[2], sums[3]))
+def _measure(want: torch.Tensor, exact: torch.Tensor | None) -> Yardstick:
+    import torch
+
+    if not want.is_floating_point():
+        return Yardstick()
+    exact = exact if exact is not None and exact.shape == want.shape else None
+    sums, plain = [0.0, 0, 0.0, 0], want.numel() > 0
+    for _, _, piece, truth in _pieces(_Pair("", want, want, exact, Yardstick())):
+        values = piece.float() if piece.dtype.itemsize == 1 else piece  # float8 has no isfinite
+        finite = values.isfinite()
+        sums[0] += float(torch.where(finite, values, 0).double().square().sum())
+        sums[1] += int(finite.sum())
+        plain &= bool(finite.all())
+        if truth is not None:
+            usable = finite & truth.isfinite()
+            sums[2] += float(torch.where(usable, truth, 0).square().sum())
+            sums[3] += int(usable.sum())
+            plain &= bool(usable.all())
+    scale = _root(sums[2], sums[3])
+    reference = 0.0
+    if plain and exact is not None and scale > 0:
+        for _, values, _, truth in _pieces(_Pair("", want, want, exact, Yardstick())):
+            assert truth is not None
+            reference = max(reference, float(((values.double() - truth).abs_() / truth.abs().add_(scale)).max()))
+    return Yardstick(_root(sums[0], sums[1]), scale, reference, plain and (exact is None or scale > 0))
 
 
 def _root(total: float, count: float) -> float:
@@ -214,7 +272,7 @@ def _compare_piece(
     seen: _Seen,
     offset: int,
     values: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
-    scales: _Scales,
+    scales: Yardstick,
     tolerance: Tolerance,
 ) -> None:
     actual, expected, exact = values

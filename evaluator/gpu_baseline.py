@@ -47,10 +47,13 @@ class Lead:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.call_ms = 0.0
+        """What a call takes the slower host, in ms."""
 
     def learn(self, block: Block) -> Block:
         """Let later blocks wait for a host as slow as this one's."""
         self.seconds = min(MAX_LEAD_S, max(self.seconds, LEAD_FACTOR * block.call_s))
+        self.call_ms = max(self.call_ms, block.call_s * 1e3)
         return block
 
 

@@ -10,11 +10,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from evaluator import correctness, judge
-from evaluator.correctness import Comparison
+from evaluator.correctness import Comparison, Yardstick
 from evaluator.gpu_memory import Layout, Place, is_tensor
 from evaluator.types import Task, Workload
 
@@ -37,7 +37,20 @@ class DeviceCase:
     inputs: list[Any]
     expected: list[torch.Tensor] = field(repr=False)
     exact: list[torch.Tensor] | None = field(repr=False)
+    yardsticks: list[Yardstick] = field(repr=False)
+    number: int = 0
+    variant: str = ""
     growth: float = 1.0
+
+    def output(self, index: int) -> DeviceCase:
+        """The same with one output only."""
+        exact = None if self.exact is None else [self.exact[index]]
+        return replace(self, expected=[self.expected[index]], exact=exact, yardsticks=[self.yardsticks[index]])
+
+    def part(self, begin: float, end: float) -> DeviceCase:
+        """The same with a share of each output, from `begin` to `end` in [0, 1] of its flat elements."""
+        exact = None if self.exact is None else [share(out, begin, end) for out in self.exact]
+        return replace(self, expected=[share(out, begin, end) for out in self.expected], exact=exact)
 
     @property
     def nbytes(self) -> int:
@@ -78,6 +91,11 @@ class Carved:
     sets: list[list[Any]]
     """Places, and values that are no tensors."""
     sinks: list[list[Place]]
+
+    @property
+    def input_bytes(self) -> int:
+        """Of one set."""
+        return sum(place.nbytes for place in self.sets[0] if isinstance(place, Place))
 
     def moved(self, offset: int) -> Carved:
         """The same, `offset` bytes further on."""
@@ -124,7 +142,14 @@ class DeviceCases:
         """The verdict on one case's flattened outputs."""
         tolerance = self.task.tolerance
         tolerance = tolerance.model_copy(update={"atol": tolerance.atol * case.growth})
-        return correctness.compare(outputs, case.expected, case.exact, tolerance, allow_tf32=self.task.allow_tf32)
+        return correctness.compare(
+            outputs,
+            case.expected,
+            case.exact,
+            tolerance,
+            allow_tf32=self.task.allow_tf32,
+            yardsticks=case.yardsticks,
+        )
 
     def _keep(self, key: tuple[str, int, str], case: DeviceCase) -> None:
         if case.nbytes > self._budget:
@@ -188,7 +213,8 @@ class DeviceCases:
             label = f"{workload.name}, seed {number}" + (f", {variant}" if variant else "")
             large = sum(_nbytes(out) for out in expected) > EXACT_BYTES
             exact = None if large else judge.exact_outputs(model, inputs, expected)
-            return DeviceCase(workload, label, inputs, expected, exact, growth)
+            yards = correctness.measure(expected, exact)
+            return DeviceCase(workload, label, inputs, expected, exact, yards, number, variant, growth)
 
     def _placed(self) -> Any:
         import torch
@@ -214,6 +240,13 @@ class DeviceCases:
 
 def _place(layout: Layout, value: Any) -> Any:
     return layout.add_like(value) if is_tensor(value) else value
+
+
+def share(tensor: torch.Tensor, begin: float, end: float) -> torch.Tensor:
+    """A flat view of the elements from `begin` to `end`, shares in [0, 1] of all of them; one element at least."""
+    count = tensor.numel()
+    first = min(int(begin * count), max(count - 1, 0))
+    return tensor.reshape(-1)[first : max(int(end * count), first + 1)]
 
 
 def _name(tensor: torch.Tensor) -> str:

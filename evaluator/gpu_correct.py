@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluator import judge
 from evaluator.cascade import Verdict
+from evaluator.correctness import Comparison
 from evaluator.gpu_cases import SEEDS, Carved, DeviceCase, DeviceCases, Stand
 from evaluator.gpu_host import GpuWorker
 from evaluator.gpu_memory import Arena, Place, is_tensor, view
@@ -80,7 +81,7 @@ class Checker:
         self.stand = stand
         self.findings = findings
         self.carved: Carved = stand.carve(PLACES, 2)
-        self._earlier: list[tuple[DeviceCase, list[torch.Tensor]]] = []
+        self._earlier: list[tuple[int, str]] = []
 
     def start(self) -> None:
         """Parameters in place, red zones filled, the model built. Raises `WorkerError` and `RefusedError`."""
@@ -88,7 +89,7 @@ class Checker:
         self.bench.build(self.stand, self.carved)
 
     def check(self, case: DeviceCase, place: int, poison: float | None = None) -> list[torch.Tensor]:
-        """One run of one case, judged; returns its outputs. Raises `RefusedError`."""
+        """One run of one case, judged; returns its outputs, which last until the next run. Raises `RefusedError`."""
         answer, outputs = self.run(case, place, poison)
         where = case.label
         if answer["written_outside"]:
@@ -106,13 +107,14 @@ class Checker:
                 "allocate an output per call",
             )
         self.findings.kernels.update(str(name) for name in answer["launches"])
-        found = self.cases.compare(case, outputs[0])
+        found = self.cases.compare(case, outputs)
         if found.max_error is not None:
             self.findings.max_error = max(self.findings.max_error or 0.0, found.max_error)
         if found.status is not None:
-            raise RefusedError(self._why(case, place, outputs, found, poison))
+            late = taken(self.bench.arena, reports(answer, "outputs"), self.carved.sinks[1])
+            raise RefusedError(self._why(case, place, (outputs, late), found, poison))
         check_layout(case, reports(answer, "outputs"))
-        return tensors(outputs[0])
+        return tensors(outputs)
 
     def put(self, case: DeviceCase, place: int) -> None:
         """The case's inputs, at a place."""
@@ -129,16 +131,18 @@ class Checker:
         answer = self.bench.request("output", index=index, sink=sendable(sink))
         return taken(self.bench.arena, reports(answer, "outputs"), sink)
 
-    def run(self, case: DeviceCase, place: int, poison: float | None) -> tuple[dict[str, Any], list[list[object]]]:
-        """One run; its report and both copies of its outputs (in stream order, and with the device at rest)."""
+    def run(self, case: DeviceCase, place: int, poison: float | None) -> tuple[dict[str, Any], list[object]]:
+        """One run; its report and its outputs as they were in stream order. They last until the next run.
+
+        The second sink holds them as they were when the device had come to rest.
+        """
         arena = self.bench.arena
         self.put(case, place)
         poison_sinks(arena, self.carved)
         settle(arena)
         sinks = [sendable(sink) for sink in self.carved.sinks]
         answer = self.bench.request("run", name=self.stand.workload.name, number=place, sinks=sinks, poison=poison)
-        shown = reports(answer, "outputs")
-        return answer, [taken(arena, shown, sink) for sink in self.carved.sinks]
+        return answer, taken(arena, reports(answer, "outputs"), self.carved.sinks[0])
 
     def _check_memory(self, case: DeviceCase, place: int) -> None:
         """Inputs and parameters unchanged, zones untouched."""
@@ -156,18 +160,23 @@ class Checker:
                 raise refused(EvalStatus.OUT_OF_BOUNDS, f"{case.label}: writes outside of its inputs or parameters")
 
     def _why(
-        self, case: DeviceCase, place: int, outputs: list[list[object]], found: Any, poison: float | None
+        self,
+        case: DeviceCase,
+        place: int,
+        outputs: tuple[list[object], list[object]],
+        found: Comparison,
+        poison: float | None,
     ) -> Verdict:
-        """The most telling name for a wrong output."""
-        late = self.cases.compare(case, outputs[1]) if len(outputs) > 1 else found
-        if late.status is None:
+        """The most telling name for a wrong output, which is given in stream order and with the device at rest."""
+        if self.cases.compare(case, outputs[1]).status is None:
             return verdict(
                 EvalStatus.DEFERRED_WORK,
                 f"{case.label}: the output was written after the call's stream had moved on",
                 "work on torch's current stream",
             )
-        for earlier, _ in self._earlier:
-            if self.cases.compare(earlier, outputs[0]).status is None:
+        for number, variant in self._earlier:
+            earlier = self.cases.case(self.stand.workload, number, variant)
+            if earlier is not None and self.cases.compare(earlier, outputs[0]).status is None:
                 return verdict(EvalStatus.REPLAY, f"{case.label}: returns the answer to an earlier call's inputs")
         if found.status in (EvalStatus.WRONG_VALUE, EvalStatus.NON_FINITE, EvalStatus.PRECISION):
             if self._depends_on_poison(case, place, outputs[0], poison):
@@ -179,23 +188,25 @@ class Checker:
         return verdict(found.status, f"{case.label}: {found.reason}", f"{case.label}\n{found.explain}")
 
     def _depends_on_poison(self, case: DeviceCase, place: int, first: list[object], poison: float | None) -> bool:
-        a = first if poison is not None else self.run(case, place, POISONS[0])[1][0]
-        b = self.run(case, place, POISONS[1])[1][0]
-        again = self.run(case, place, POISONS[0])[1][0]
-        return not same_outputs(a, b) and same_outputs(a, again)
+        a = copies(first if poison is not None else self.run(case, place, POISONS[0])[1])
+        if same_outputs(a, self.run(case, place, POISONS[1])[1]):
+            return False
+        return same_outputs(a, self.run(case, place, POISONS[0])[1])
 
     def _depends_on_zones(self, case: DeviceCase, place: int, poison: float | None) -> bool:
-        before = self.run(case, place, poison)[1][0]
+        before = copies(self.run(case, place, poison)[1])
         fill_zones(self.bench.arena, self.carved, 0)
         try:
-            after = self.run(case, place, poison)[1][0]
+            if same_outputs(before, self.run(case, place, poison)[1]):
+                return False
         finally:
             fill_zones(self.bench.arena, self.carved)
-        return not same_outputs(before, after)
+        # A kernel that never answers the same twice says nothing about zones.
+        return same_outputs(before, self.run(case, place, poison)[1])
 
-    def note(self, case: DeviceCase, outputs: list[torch.Tensor]) -> None:
+    def note(self, case: DeviceCase) -> None:
         """Remember a case, so that its answer is recognised when it comes again."""
-        self._earlier = [*self._earlier[-3:], (case, outputs)]
+        self._earlier = [*self._earlier[-3:], (case.number, case.variant)]
 
 
 def check_workload(checker: Checker, benchmark: bool) -> None:
@@ -206,18 +217,17 @@ def check_workload(checker: Checker, benchmark: bool) -> None:
     planned = [(number, "") for number in numbers]
     if not benchmark:
         planned += [(0, name) for name, _ in judge.VARIANTS]
-    turn = 0
-    for number, variant in planned:
+    made = [pair for pair in planned if not pair[1] or cases.case(workload, *pair) is not None]
+    for turn, (number, variant) in enumerate(made):
         case = cases.case(workload, number, variant)
-        if case is None:
-            continue
+        assert case is not None
         poisons: Sequence[float | None] = POISONS if not checker.findings.passed or turn == 0 else (None,)
-        outputs = _agreeing(checker, case, turn % PLACES, poisons)
-        checker.note(case, outputs)
-        turn += 1
+        repeated = turn == len(made) - 1 and not cases.task.allow_atomics
+        outputs = _agreeing(checker, case, turn % PLACES, poisons, repeated)
+        checker.note(case)
         checker.findings.passed += 1
-        if turn == len(planned) and not cases.task.allow_atomics:
-            _repeatable(checker, case, (turn - 1) % PLACES, outputs)
+        if repeated:
+            _repeatable(checker, case, turn % PLACES, outputs)
     if benchmark:
         check_recall(checker)
 
@@ -227,8 +237,13 @@ def planned_checks(task: Task) -> int:
     return len(task.workloads) * SEEDS + len(task.check_shapes) * (2 + len(judge.VARIANTS))
 
 
-def _agreeing(checker: Checker, case: DeviceCase, place: int, poisons: Sequence[float | None]) -> list[torch.Tensor]:
+def _agreeing(
+    checker: Checker, case: DeviceCase, place: int, poisons: Sequence[float | None], kept: bool
+) -> list[torch.Tensor]:
+    """The outputs, which outlive the next run where there is one in here or they are `kept`."""
     outputs = checker.check(case, place, poisons[0])
+    if kept or len(poisons) > 1:
+        outputs = [out.clone() for out in outputs]
     for poison in poisons[1:]:
         again = checker.check(case, place, poison)
         if not checker.task.allow_atomics and not all(same_bits(a, b) for a, b in zip(outputs, again, strict=True)):
@@ -252,7 +267,7 @@ def _repeatable(checker: Checker, case: DeviceCase, place: int, outputs: list[to
 
 
 def taken(arena: Arena, shown: list[Any], sink: Sequence[Any]) -> list[object]:
-    """The outputs that a worker reports: copies of what lies in the sink where they fit it, shapes alone elsewhere."""
+    """The outputs that a worker reports: what lies in the sink where they fit it, shapes alone elsewhere."""
     import torch
 
     outputs: list[object] = []
@@ -273,7 +288,7 @@ def taken(arena: Arena, shown: list[Any], sink: Sequence[Any]) -> list[object]:
             raise refused(EvalStatus.HARNESS_TAMPER, "the worker reports an impossible shape or dtype")
         at = sink[index] if index < len(sink) else None
         if at is not None and tuple(shape) == at.shape and str(report["dtype"]) == at.dtype:
-            outputs.append(view(arena, at).clone())
+            outputs.append(view(arena, at))
         else:
             outputs.append(torch.empty(shape, dtype=dtype, device="meta"))
     return outputs
@@ -284,6 +299,11 @@ def tensors(outputs: Sequence[object]) -> list[torch.Tensor]:
     import torch
 
     return [out for out in outputs if isinstance(out, torch.Tensor)]
+
+
+def copies(outputs: Sequence[object]) -> list[object]:
+    """Outputs that outlive the next run."""
+    return [out.clone() if is_tensor(out) else out for out in outputs]  # type: ignore[attr-defined]
 
 
 def same_outputs(first: Sequence[object], second: Sequence[object]) -> bool:

@@ -25,6 +25,10 @@ ARENAS = "KERNEVO_ARENAS"
 """Environment variable with the folder of the host's arenas."""
 
 
+class ProfilerStoppedError(Exception):
+    """Somebody stopped the profiler while it was looking."""
+
+
 class Launch(NamedTuple):
     """One launch of a Triton kernel by the candidate."""
 
@@ -56,6 +60,10 @@ class Platform(Protocol):
         """Map an arena of the judge's."""
         ...
 
+    def limit_memory(self, nbytes: int) -> None:
+        """Let tensors of this process take no more than `nbytes` of the device, arenas apart."""
+        ...
+
     def launches(self) -> AbstractContextManager[list[Launch]]:
         """Inside, every launch of a jit function is noted in the list, and happens."""
         ...
@@ -83,6 +91,13 @@ class CudaPlatform:
     def open(self, token: Mapping[str, Any]) -> Arena:
         """Map an arena by its IPC handle."""
         return CudaArena.open(token)
+
+    def limit_memory(self, nbytes: int) -> None:
+        """torch's allocator refuses what goes beyond."""
+        import torch
+
+        total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, nbytes / total))
 
     @contextmanager
     def launches(self) -> Iterator[list[Launch]]:
@@ -115,9 +130,14 @@ class CudaPlatform:
         from torch.profiler import ProfilerActivity, profile
 
         self.timer.synchronize()
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            call()
-            self.timer.synchronize()
+        try:
+            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+                call()
+                self.timer.synchronize()
+        except RuntimeError as error:
+            if "Kineto profiler" in str(error):
+                raise ProfilerStoppedError from None
+            raise
         results = profiler.profiler.kineto_results
         return [
             DeviceWork(event.name(), event.start_ns() / 1e6, event.duration_ns() / 1e6)
@@ -170,6 +190,9 @@ class InterpreterPlatform:
     def open(self, token: Mapping[str, Any]) -> Arena:
         """Map an arena by its file."""
         return HostArena(Path(token["path"]), int(token["nbytes"]), create=False)
+
+    def limit_memory(self, nbytes: int) -> None:
+        """The host's memory has other guards."""
 
     @contextmanager
     def launches(self) -> Iterator[list[Launch]]:

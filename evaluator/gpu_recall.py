@@ -29,16 +29,14 @@ _LOOKS = 2
 def check_recall(checker: Checker) -> None:
     """The check for one benchmark workload. Raises `RefusedError` (REPLAY) and `WorkerError`."""
     workload = checker.stand.workload
-    first, second = checker.cases.case(workload, 0), checker.cases.case(workload, 1)
-    assert first is not None
-    assert second is not None
-    checker.put(first, 0)
-    checker.put(second, 1)
+    for number in (0, 1):
+        checker.put(_case(checker, number), number)
     size = sum(place.nbytes for place in checker.carved.sinks[0])
     least = max(LEAST_BYTES, size // LEAST_SHARE)
-    answer = checker.bench.request("keeps", name=workload.name, sets=[0, 1], least=least)
+    answer = checker.bench.request("keeps", name=workload.name, sets=[0, 1], count=RECALLS, least=least)
     if not answer["changed"]:
         return
+    first = _case(checker, 0)
     count = max(2, min(RECALLS, _MAX_KEPT_BYTES // max(size, 1)))
     try:
         checker.bench.request("recall", name=workload.name, number=0, count=count, least=least)
@@ -50,6 +48,13 @@ def check_recall(checker: Checker) -> None:
         found = checker.cases.compare(first, checker.recalled(secrets.randbelow(count)))
         if found.status is not None:
             raise _remembers(checker, first, found.reason)
+
+
+def _case(checker: Checker, number: int) -> DeviceCase:
+    """Fetched when it is needed: two cases of gigabytes are better not held at once."""
+    case = checker.cases.case(checker.stand.workload, number)
+    assert case is not None
+    return case
 
 
 def _remembers(checker: Checker, case: DeviceCase, reason: str) -> RefusedError:

@@ -65,3 +65,7 @@ class Setting:
     """From the screened speedup (None before) to the tier to time with."""
     energy_mj: Callable[[Run], float | None]
     has_clocks: bool
+    memory_bytes: int
+    """Of the device that one candidate's tensors may take, arenas apart."""
+    straight_to_confirm: bool
+    """Whether the screen tier is left out."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from evaluator.cascade import Facts, Stage, Verdict
 from evaluator.clocks import Clocks, clocks_of, disagreement, loop_length
 from evaluator.gpu_baseline import Lead, fill_sets
-from evaluator.gpu_cases import Carved, DeviceCase
+from evaluator.gpu_cases import Carved, DeviceCase, share
 from evaluator.gpu_correct import (
     Bench,
     Checker,
@@ -29,8 +29,9 @@ from evaluator.gpu_correct import (
     taken,
 )
 from evaluator.gpu_host import WorkerError
-from evaluator.gpu_memory import Place, view
-from evaluator.gpu_platform import DeviceWork
+from evaluator.gpu_memory import Place, is_tensor, view
+from evaluator.gpu_profile import busy_ms, read_work
+from evaluator.gpu_recall import check_recall
 from evaluator.gpu_refusal import RefusedError, refused, reports, verdict
 from evaluator.gpu_setting import Measured, Setting
 from evaluator.samples import Block, Loop, Samples, UntrustedSamplesError, read_block, read_loop
@@ -48,6 +49,11 @@ CHECK_ONE_IN = 10
 """One timed output in so many is compared, chosen after it was made."""
 LOOPS = 2
 """Loops of which the quicker one counts: a busy host makes them longer, nothing makes them shorter."""
+MAX_REFILLED_BYTES = 1 << 30
+"""Inputs of this size and more change their contents in one timed block of a few, and outputs are checked in part:
+copying and comparing them takes longer than the calls."""
+LARGE_REFILL_ONE_IN = 4
+LARGE_SHARE = 1 / 8
 MAX_GIVEN = 8
 """Tensors of torch's that are held against the answer."""
 ENERGY_MS = 300.0
@@ -92,9 +98,11 @@ class GpuStages:
         """Screen every workload; confirm where the setting wants it."""
         workloads = self.setting.cases.task.workloads
         with self.setting.locks.exclusive():
-            for workload in workloads:
-                self._measured[workload.name] = self._time(workload, SCREEN)
-            tier = self.setting.tier(self._speedup())
+            tier = self.setting.tier(None) if self.setting.straight_to_confirm else SCREEN
+            if tier is SCREEN:
+                for workload in workloads:
+                    self._measured[workload.name] = self._time(workload, SCREEN)
+                tier = self.setting.tier(self._speedup())
             if tier is not SCREEN:
                 for workload in workloads:
                     self._measured[workload.name] = self._time(workload, tier)
@@ -106,7 +114,7 @@ class GpuStages:
         for workload in self.setting.cases.task.workloads:
             answer = self._measured[workload.name].profile
             self._coverage[workload.name] = self._cover(workload, answer)
-            self._agree(workload, busy_ms(_work(answer)) / PROFILED_CALLS)
+            self._agree(workload, busy_ms(read_work(answer)) / PROFILED_CALLS)
         facts.profile = Profile(
             kind="measured",
             target=self.setting.target,
@@ -118,16 +126,20 @@ class GpuStages:
 
     def cross_check(self, facts: Facts) -> None:
         """Without its kernels the output must be wrong; nothing may be faster than light or patched."""
-        bench = self.bench()
-        workload = self.setting.cases.task.workloads[0]
-        case = self._case(workload, 0)
+        bench, cases = self.bench(), self.setting.cases
+        workload = cases.task.workloads[0]
         with self.setting.locks.shared():
-            carved = self._build(workload, 1)
-            self._ablate(bench, workload, carved, case)
+            checker = Checker(cases, bench, cases.stand(workload), Findings())
+            checker.start()
+            check_recall(checker)  # again, now that calls have become many
+            # Not the case whose answer the candidate may just have kept.
+            case = self._case(workload, 1)
+            checker.put(case, 1)
+            self._ablate(bench, workload, checker.carved, case)
             changed = bench.request("inspect")["changed"]
         if changed:
             raise refused(EvalStatus.HARNESS_TAMPER, f"replaced {', '.join(map(str, changed))}")
-        workloads = {workload.name: workload for workload in self.setting.cases.task.workloads}
+        workloads = {workload.name: workload for workload in cases.task.workloads}
         for name, timing in facts.timings.items():
             floor = self.setting.limit(workloads[name]).floor_ms
             if timing.median_ms < IMPOSSIBLE_SHARE * floor:
@@ -143,7 +155,7 @@ class GpuStages:
         settle(bench.arena)
         sink = carved.sinks[0]
         try:
-            answer = bench.request("ablate", name=workload.name, number=0, sink=sendable(sink))
+            answer = bench.request("ablate", name=workload.name, number=1, sink=sendable(sink))
         except WorkerError as failure:
             if failure.status is not EvalStatus.RUNTIME_ERROR:
                 raise
@@ -159,8 +171,7 @@ class GpuStages:
         given = bench.request("given")
         sizes = given[:MAX_GIVEN] if isinstance(given, list) else []
         for number, place in enumerate(sink):
-            exact = None if case.exact is None else [case.exact[number]]
-            alone = replace(case, expected=[case.expected[number]], exact=exact)
+            alone = case.output(number)
             for index in [index for index, size in enumerate(sizes) if size == math.prod(place.shape)]:
                 bench.request("show_given", index=index, place=sendable(place))
                 held: list[object] = [view(bench.arena, place).clone()]
@@ -171,14 +182,17 @@ class GpuStages:
     def _time(self, workload: Workload, tier: Tier) -> Measured:
         bench, setting = self.bench(), self.setting
         carved = self._build(workload, setting.ring)
-        checked = 0
+        checked, shift = 0, 0
         lead = Lead()
+        refill_one_in = 1 if carved.input_bytes < MAX_REFILLED_BYTES else LARGE_REFILL_ONE_IN
 
         def candidate(count: int, first: int) -> Block:
-            nonlocal checked
+            nonlocal checked, shift
             # Known addresses with other contents in each block: nothing kept from earlier blocks is of use.
-            shift = secrets.randbelow(setting.ring)
-            fill_sets(setting.cases, bench.arena, workload, carved, shift, range(first, first + count))
+            if not secrets.randbelow(refill_one_in):
+                shift = secrets.randbelow(setting.ring)
+                calls = range(first, first + count) if refill_one_in == 1 else ()
+                fill_sets(setting.cases, bench.arena, workload, carved, shift, calls)
             began = time.perf_counter()
             answer = bench.request("block", name=workload.name, count=count, first=first, lead_s=lead.seconds)
             block = lead.learn(read_block(answer, count, time.perf_counter() - began))
@@ -195,7 +209,8 @@ class GpuStages:
         profile = bench.request(
             "profile", name=workload.name, count=PROFILED_CALLS, first=secrets.randbelow(64), lead_s=lead.seconds
         )
-        clocks = self._clocks(workload, summary.median_ms, samples, 1 if tier is SCREEN else LOOPS)
+        slowest_ms = max(summary.median_ms, lead.call_ms)
+        clocks = self._clocks(workload, slowest_ms, samples, 1 if tier is SCREEN else LOOPS)
         energy_mj = None if tier is SCREEN else setting.energy_mj(lambda: self._busy(workload, clocks.outside_ms))
         return Measured(summary, clocks, checked, energy_mj, profile)
 
@@ -208,7 +223,8 @@ class GpuStages:
     def _fitted(self, tier: Tier, carved: Carved) -> Tier:
         """Blocks no longer than what may be kept of outputs."""
         size = max(1, sum(place.nbytes for place in carved.sinks[0]))
-        return tier.model_copy(update={"block": max(2, min(tier.block, MAX_KEPT_BYTES // size))})
+        room = min(MAX_KEPT_BYTES, self.setting.memory_bytes // 4)
+        return tier.model_copy(update={"block": max(2, min(tier.block, room // size))})
 
     def _check_sample(self, workload: Workload, carved: Carved, count: int, first: int) -> None:
         """One output of the block just timed, chosen after it was made."""
@@ -225,14 +241,19 @@ class GpuStages:
                 "allocate an output per call",
             )
         case = self._case(workload, (first + index) % self.setting.ring)
-        found = self.setting.cases.compare(case, taken(bench.arena, reports(answer, "outputs"), sink))
+        outputs = taken(bench.arena, reports(answer, "outputs"), sink)
+        if case.nbytes > MAX_REFILLED_BYTES:  # of an output of gigabytes, a random part
+            begin = secrets.randbelow(1 << 20) / (1 << 20) * (1 - LARGE_SHARE)
+            case = case.part(begin, begin + LARGE_SHARE)
+            outputs = [share(out, begin, begin + LARGE_SHARE) if is_tensor(out) else out for out in outputs]  # type: ignore[arg-type]
+        found = self.setting.cases.compare(case, outputs)
         if found.status is not None:
             text = f"{workload.name}: wrong output of a timed call: {found.reason}"
             raise refused(EvalStatus.REPLAY, text, "outputs must be computed at every call, timed or not")
 
-    def _clocks(self, workload: Workload, median_ms: float, samples: Samples, loop_count: int) -> Clocks:
+    def _clocks(self, workload: Workload, call_ms: float, samples: Samples, loop_count: int) -> Clocks:
         """What the judge's own clock says of calls back to back, beside the events of timed ones."""
-        bench, count = self.bench(), loop_length(median_ms)
+        bench, count = self.bench(), loop_length(call_ms)
         loops: list[tuple[Loop, float]] = []
         began = time.perf_counter()
         bench.request("ping")
@@ -252,7 +273,9 @@ class GpuStages:
 
     def _cover(self, workload: Workload, answer: Any) -> float:
         """Share of the device's time that goes to the candidate's own kernels."""
-        work = _work(answer)
+        if isinstance(answer, dict) and answer.get("stopped"):
+            raise refused(EvalStatus.HARNESS_TAMPER, f"{workload.name}: stops the profiler that looks at it")
+        work = read_work(answer)
         launches = [str(symbol) for _, symbol in reports(answer, "launches")]
         own = set(launches)
         total, covered = sum(part.ms for part in work), sum(part.ms for part in work if part.name in own)
@@ -341,26 +364,6 @@ class GpuStages:
                 f"{resources.shared_bytes} bytes shared, {resources.num_warps} warps, {resources.num_stages} stages"
             )
         return "\n".join(lines)
-
-
-def _work(answer: Mapping[str, Any]) -> list[DeviceWork]:
-    try:
-        work = [DeviceWork(str(name), float(begin), float(ms)) for name, begin, ms in reports(answer, "work")]
-    except (TypeError, ValueError):
-        raise refused(EvalStatus.HARNESS_TAMPER, "the worker reports no profile") from None
-    if not all(math.isfinite(part.begin_ms) and math.isfinite(part.ms) and part.ms >= 0 for part in work):
-        raise refused(EvalStatus.HARNESS_TAMPER, "the worker reports impossible times in its profile")
-    return work
-
-
-def busy_ms(work: Sequence[DeviceWork]) -> float:
-    """Time in which any stream was busy: the length of the union of intervals."""
-    total, until = 0.0, -math.inf
-    for part in sorted(work, key=lambda part: part.begin_ms):
-        end = part.begin_ms + part.ms
-        total += max(0.0, end - max(part.begin_ms, until))
-        until = max(until, end)
-    return total
 
 
 def _judged(stage: Callable[[Facts], None]) -> Stage:

@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -28,12 +27,13 @@ from evaluator import confine, kept_memory, sandbox, wire
 from evaluator.candidate_module import build_model_on, forward, load_candidate
 from evaluator.gpu_guard import Guard, poisoned
 from evaluator.gpu_memory import Arena, Place, view
-from evaluator.gpu_platform import PLATFORMS, Platform
+from evaluator.gpu_platform import PLATFORMS, Platform, ProfilerStoppedError
 from evaluator.timing import run_block, run_unflushed
 from evaluator.worker import WARM_UP, describe, plain_output, receive
 
 READY = b"ready"
-_OWN_THREADS = "threads"
+_LARGE = 1 << 30
+"""Bytes of output beyond which only the last one is kept."""
 
 
 class Session:
@@ -58,9 +58,11 @@ class Session:
     def ping(self) -> None:
         """Nothing: what a message takes."""
 
-    def arena(self, token: dict[str, Any]) -> None:
-        """Map the judge's memory."""
+    def arena(self, token: dict[str, Any], memory_bytes: int | None = None) -> None:
+        """Map the judge's memory, and take no more than `memory_bytes` beside it."""
         self._arena = self._platform.open(token)
+        if memory_bytes is not None:
+            self._platform.limit_memory(memory_bytes)
 
     def load(self, source: str) -> None:
         """Import the candidate."""
@@ -103,7 +105,8 @@ class Session:
             self._copy(outputs, sinks[1])
             self._timer.synchronize()
         pointers = _pointers(outputs)
-        self._kept = [*self._kept[-1:], outputs]
+        # Two outputs at most stay alive, so that a third one at the place of either is no accident.
+        self._kept = [*(self._kept[-1:] if _nbytes(outputs) < _LARGE else []), outputs]
         return {
             "outputs": shown,
             "launches": [launch.kernel for launch in launches],
@@ -135,12 +138,18 @@ class Session:
         at.copy_(self._given[index].detach().reshape(at.shape))
         self._timer.synchronize()
 
-    def keeps(self, name: str, sets: list[int], least: int) -> dict[str, Any]:
-        """How many blocks of at least `least` bytes outlive calls on two sets of inputs with other contents each."""
+    def keeps(self, name: str, sets: list[int], count: int, least: int) -> dict[str, Any]:
+        """How many blocks of at least `least` bytes outlive calls, with other contents after `count` calls on each
+        of two sets of inputs."""
         self._kept = []
+        self._built[name].call(sets[0])
+        self._timer.synchronize()
+        if not self._outliving(least):
+            return {"changed": 0}
         seen: list[kept_memory.Sums] = []
         for number in sets:
-            self._built[name].call(number)
+            for _ in range(count):
+                self._built[name].call(number)
             self._timer.synchronize()
             seen.append(kept_memory.contents(self._outliving(least), self._platform.device))
         self._constant = {address for address, sums in seen[1].items() if seen[0].get(address) == sums}
@@ -188,10 +197,13 @@ class Session:
         """Work on the device during a block like every other timed one, and the launches among it."""
         self._kept = []
         built, keep = self._built[name], self._kept.append
-        with self._platform.launches() as launches:
-            work = self._platform.profiled(
-                lambda: run_block(self._timer, lambda index: keep(built.call(index)), count, first, lead_s)
-            )
+        try:
+            with self._platform.launches() as launches:
+                work = self._platform.profiled(
+                    lambda: run_block(self._timer, lambda index: keep(built.call(index)), count, first, lead_s)
+                )
+        except ProfilerStoppedError:
+            return {"stopped": True}
         for harness in self._harness:
             # As many as the harness itself queues; a candidate's own work of that name stays.
             for part in [part for part in work if part.name == harness][:count]:
@@ -204,7 +216,7 @@ class Session:
     def inspect(self) -> dict[str, Any]:
         """What a candidate should not have changed."""
         now = _fingerprints()
-        changed = [name for name, print_ in self._prints.items() if name != _OWN_THREADS and now[name] != print_]
+        changed = [name for name, print_ in self._prints.items() if now.get(name) != print_]
         return {"changed": changed, "memory_bytes": self._timer.memory_used()}
 
     def _at(self, value: Any) -> Any:
@@ -262,22 +274,39 @@ def _pointers(outputs: Any) -> list[int]:
     return [leaf.untyped_storage().data_ptr() for leaf in leaves]
 
 
-def _fingerprints() -> dict[str, Any]:
-    """Identities of what measuring relies on."""
+def _nbytes(outputs: Any) -> int:
     import torch
-    from triton.runtime import jit
 
-    watched = {
-        "torch.cuda.synchronize": torch.cuda.synchronize,
+    from evaluator.correctness import flatten
+
+    return sum(leaf.numel() * leaf.element_size() for leaf in flatten(outputs) if type(leaf) is torch.Tensor)
+
+
+def _fingerprints() -> dict[str, int]:
+    """Identities of what can be called in the modules and classes that measuring and comparing rely on."""
+    import torch
+    from triton.runtime import autotuner, jit
+
+    owners: dict[str, Any] = {
+        "torch": torch,
+        "torch.Tensor": torch.Tensor,
+        "torch.cuda": torch.cuda,
         "torch.cuda.Event": torch.cuda.Event,
-        "torch.Tensor.copy_": torch.Tensor.copy_,
-        "torch.allclose": torch.allclose,
-        "torch.empty": torch.empty,
-        "time.perf_counter": time.perf_counter,
-        "JITFunction.run": jit.JITFunction.run,
+        "torch.cuda.Stream": torch.cuda.Stream,
+        "torch.nn.Module": torch.nn.Module,
+        "torch.nn.functional": torch.nn.functional,
+        "torch.profiler.profile": torch.profiler.profile,
+        "torch.autograd.profiler.profile": torch.autograd.profiler.profile,
+        "JITFunction": jit.JITFunction,
+        "Autotuner": autotuner.Autotuner,
+        "time": time,
     }
-    prints: dict[str, Any] = {name: id(value) for name, value in watched.items()}
-    return {**prints, _OWN_THREADS: threading.active_count()}
+    return {
+        f"{label}.{name}": id(value)
+        for label, owner in owners.items()
+        for name, value in vars(owner).items()
+        if callable(value) or isinstance(value, staticmethod | classmethod | property)
+    }
 
 
 def preload() -> None:

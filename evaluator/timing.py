@@ -106,6 +106,8 @@ CONFIRM = Tier(
 TIERS: dict[str, Tier] = {tier.name: tier for tier in (SCREEN, CONFIRM)}
 
 _WARMUP_SHARE = 0.25
+_WARMUP_SECONDS = 0.1
+"""Enough for a GPU that has just checked the same kernels; slow calls need not be repeated twenty times."""
 _LEAST_ROUNDS = 3
 
 
@@ -121,7 +123,8 @@ def interleave(tier: Tier, candidate: Runner, baseline: Runner | None, now: Call
     for model in models:
         model.take(1, keep=False)  # may compile, so it says nothing about the calls behind it
     started = now()
-    each_s = [_warm_up(model, tier, tier.max_seconds * _WARMUP_SHARE / len(models), now) for model in models]
+    room_s = min(tier.max_seconds * _WARMUP_SHARE / len(models), _WARMUP_SECONDS)
+    each_s = [_warm_up(model, tier, room_s, now) for model in models]
     size = _block_size(tier, sum(each_s), tier.max_seconds - (now() - started))
     while True:
         for model in (*models, *reversed(models)):

@@ -289,7 +289,8 @@ def _first_line(error: BaseException) -> str:
 
 def _status_of(error: BaseException) -> EvalStatus:
     text = str(error)
-    if isinstance(error, MemoryError) or "can't allocate memory" in text or "not enough memory" in text:
+    words = ("can't allocate memory", "not enough memory")
+    if isinstance(error, MemoryError) or _is(error, "OutOfMemoryError") or any(part in text for part in words):
         return EvalStatus.OUT_OF_MEMORY
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
         return EvalStatus.OUTPUT_LIMIT

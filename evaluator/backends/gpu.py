@@ -23,7 +23,7 @@ from evaluator.gpu_correct import PLACES, Bench
 from evaluator.gpu_host import WorkerPool
 from evaluator.gpu_machine import Machine, find
 from evaluator.gpu_memory import Arena
-from evaluator.gpu_setting import Locks, Setting
+from evaluator.gpu_setting import Setting
 from evaluator.gpu_stages import GpuStages
 from evaluator.gpu_thorough import Thorough
 from evaluator.judge import Judge, check_task
@@ -37,10 +37,12 @@ logger = logging.getLogger(__name__)
 
 RING = 8
 """Input sets that timed calls go through, where memory allows."""
-CASES_SHARE = 0.12
+CASES_SHARE = 0.2
 """Share of the device's memory that expected outputs may keep."""
 ARENAS_SHARE = 0.35
 """Share of the device's memory for what candidates are given and return."""
+CANDIDATES_SHARE = 0.3
+"""Share of the device's memory that candidates and the baseline may take for themselves, all together."""
 NEAR_BEST = 0.97
 """Screened speedups down to this share of the best one seen are confirmed."""
 
@@ -129,8 +131,10 @@ class GpuEvaluator(LocalEvaluator):
             ring=ring,
             target=machine.target,
             tier=self._tier,
-            energy_mj=machine.energy_mj,
+            energy_mj=machine.energy_mj if self._settings.get("energy", True) else lambda run: None,
             has_clocks=machine.has_clocks,
+            memory_bytes=int(machine.memory_bytes * CANDIDATES_SHARE) // (count + 1),
+            straight_to_confirm=self._timing_kind == "confirm",
         )
 
     def _tier(self, screened: float | None) -> Tier:
@@ -149,7 +153,7 @@ class GpuEvaluator(LocalEvaluator):
         assert self._offline is not None
         assert self._machine is not None
         self._machine.enter_thread()
-        desk = _Desk(self._pool, self._arenas, self._limits.wall_seconds, self._machine.locks)
+        desk = _Desk(self._pool, self._arenas, self._limits.wall_seconds, self._setting)
         try:
             offline: list[tuple[str, Stage]] = [
                 ("static", static_stage(self._task)),
@@ -192,8 +196,8 @@ class GpuEvaluator(LocalEvaluator):
 class _Desk:
     """A worker and an arena for one candidate, taken when they are first needed."""
 
-    def __init__(self, pool: WorkerPool, arenas: queue.Queue[Arena], seconds: float, locks: Locks) -> None:
-        self._pool, self._arenas, self._seconds, self._locks = pool, arenas, seconds, locks
+    def __init__(self, pool: WorkerPool, arenas: queue.Queue[Arena], seconds: float, setting: Setting) -> None:
+        self._pool, self._arenas, self._seconds, self._setting = pool, arenas, seconds, setting
         self._bench: Bench | None = None
 
     def bench(self) -> Bench:
@@ -205,8 +209,8 @@ class _Desk:
                 self._arenas.put(arena)
                 raise
             self._bench = Bench(worker, arena, self._seconds)
-            with self._locks.shared():
-                self._bench.request("arena", token=arena.token())
+            with self._setting.locks.shared():
+                self._bench.request("arena", token=arena.token(), memory_bytes=self._setting.memory_bytes)
         return self._bench
 
     def clear(self) -> None:

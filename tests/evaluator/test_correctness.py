@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.correctness import compare, flatten
+from evaluator import correctness
+from evaluator.correctness import compare, flatten, measure
 from evaluator.types import EvalStatus, Tolerance
 
 LOOSE = Tolerance(atol=1e-2, rtol=1e-2)
@@ -160,3 +161,32 @@ def test_half_kernels_that_accumulate_in_float32_pass(dtype):
     exact = left.double() @ right.double()
     accumulated = (left.float() @ right.float()).to(dtype)
     assert status(accumulated, left @ right, exact, LOOSE) is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    dtype=st.sampled_from([torch.float64, torch.float32, torch.float16, torch.bfloat16]),
+    size=st.integers(1, 40),
+    scale=st.sampled_from([1e-6, 1.0, 1e3]),
+    slip=st.sampled_from([0.0, 1e-7, 5e-5, 1e-3, 0.5, math.nan, math.inf]),
+    special=st.sampled_from([0.0, math.inf, -math.inf, math.nan]),
+    seed=st.integers(0, 99),
+)
+def test_the_quick_look_and_the_close_one_agree(dtype, size, scale, slip, special, seed):
+    made = torch.Generator().manual_seed(seed)
+    exact = torch.randn(size, generator=made, dtype=torch.float64) * scale
+    want = exact.to(dtype)
+    got = want * (1 + slip * torch.randn(size, generator=made, dtype=torch.float64).to(dtype))
+    if special:
+        want[0] = got[0] = exact[0] = special
+    tolerance = Tolerance(atol=1e-4, rtol=1e-4)
+    quick = compare([got], [want], [exact], tolerance)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(correctness, "_quickly", lambda *_: None)
+        close = compare([got], [want], [exact], tolerance)
+    # At the very edge of a tolerance, float32 and float64 may round to different sides; 1e-7 never gets there.
+    assert quick.status is close.status
+    if quick.max_error is not None:
+        assert quick.max_error == pytest.approx(close.max_error, rel=1e-5, abs=1e-12 * scale)
+    kept = compare([got], [want], [exact], tolerance, yardsticks=measure([want], [exact]))
+    assert kept == quick

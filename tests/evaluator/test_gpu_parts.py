@@ -18,7 +18,7 @@ from evaluator.gpu_guard import Guard, poisoned
 from evaluator.gpu_host import WorkerError, WorkerPool
 from evaluator.gpu_memory import ALIGNMENT, REDZONE, HostArena, Layout, view
 from evaluator.gpu_platform import ARENAS, DeviceWork
-from evaluator.gpu_stages import busy_ms
+from evaluator.gpu_profile import busy_ms
 from evaluator.samples import Block
 from evaluator.types import EvalStatus
 
