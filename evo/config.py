@@ -56,6 +56,8 @@ class GpuEvaluatorConfig(Section):
     """Address space that a candidate's compiler and interpreter processes may add."""
     smoke: bool = True
     """Run candidates in Triton's interpreter before they meet the GPU; it sees reads past the end of a tensor."""
+    duplicates: Literal["refuse", "judge"] = "refuse"
+    """`refuse` ends a candidate that runs the same machine code as a passed one with the verdict `duplicate`."""
     baseline: Literal["best", "eager", "compile", "max-autotune", "seed", "none"] = "best"
     """What speedups are over; `best` is the fastest of eager, torch.compile and max-autotune, for each workload."""
     timing: Literal["auto", "screen", "confirm"] = "auto"

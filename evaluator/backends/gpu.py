@@ -11,11 +11,13 @@ import os
 import queue
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from evaluator import hardware
 from evaluator.backends.local import LocalEvaluator
 from evaluator.cascade import Facts, Stage
+from evaluator.duplicates import Duplicates
 from evaluator.errors import TaskError
 from evaluator.gpu_baseline import Baseline
 from evaluator.gpu_cases import DeviceCases
@@ -48,15 +50,17 @@ NEAR_BEST = 0.97
 class GpuEvaluator(LocalEvaluator):
     """Judges on one GPU; see `evaluator.protocol.Evaluator` for the contract.
 
-    Settings: `platform`, `device`, `workers`, `timeout_s`, `memory_mb`, `smoke`, `baseline`, `timing`, `allow_busy`,
-    `thorough`, `cache`, `cache_dir`, `seed` (evo.config has their meaning and defaults). `evaluate` raises `TaskError`
-    before any candidate is run when the task itself is at fault, and `EnvironmentUnusableError` without a usable GPU.
+    Settings: `platform`, `device` (one index), `workers`, `timeout_s`, `memory_mb`, `smoke`, `duplicates`, `baseline`,
+    `timing`, `allow_busy`, `thorough`, `cache`, `cache_dir`, `seed` (evo.config has their meaning and defaults).
+    `evaluate` raises `TaskError` before any candidate is run when the task itself is at fault, and
+    `EnvironmentUnusableError` without a usable GPU.
     """
 
     name = "gpu"
     revision = 1
 
-    def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task, settings: Mapping[str, Any], duplicates: Duplicates | None = None) -> None:
+        """`duplicates` is given by whoever runs several evaluators that should know of each other's candidates."""
         self._settings = {**settings, "workers": settings.get("workers") or default_workers()}
         self._hardware = hardware.get(str(settings.get("target", "h200")))
         self._baseline_kind = str(settings.get("baseline", "best"))
@@ -71,6 +75,7 @@ class GpuEvaluator(LocalEvaluator):
         self._setting: Setting | None = None
         self._thorough: Thorough | None = None
         self._arenas: queue.Queue[Arena] = queue.Queue()
+        self._duplicates = duplicates or Duplicates(task)
         self._best: float | None = None
         self._best_lock = threading.Lock()
 
@@ -150,14 +155,17 @@ class GpuEvaluator(LocalEvaluator):
         assert self._machine is not None
         self._machine.enter_thread()
         desk = _Desk(self._pool, self._arenas, self._limits.wall_seconds, self._machine.locks)
+        refuse = self._settings.get("duplicates", "refuse") == "refuse"
         try:
-            offline: list[tuple[str, Stage]] = [
-                ("static", static_stage(self._task)),
-                ("compile", self._offline.compile),
-                *([("smoke", self._smoke)] if self._settings.get("smoke", True) else []),
-            ]
-            thorough = self._thorough.stages() if self._thorough else []
-            return self._walked(source, [*offline, *GpuStages(self._setting, desk.bench).stages(), *thorough])
+            with self._duplicates.candidate(source) as candidate:
+                offline: list[tuple[str, Stage]] = [
+                    ("static", static_stage(self._task)),
+                    ("compile", candidate.stage(self._offline.compile) if refuse else self._offline.compile),
+                    *([("smoke", self._smoke)] if self._settings.get("smoke", True) else []),
+                ]
+                thorough = self._thorough.stages() if self._thorough else []
+                stages = [*offline, *GpuStages(self._setting, desk.bench).stages(), *thorough]
+                return candidate.settle(self._walked(source, stages))
         finally:
             desk.clear()
 
@@ -171,6 +179,9 @@ class GpuEvaluator(LocalEvaluator):
         return found
 
     def _release(self) -> None:
+        if self._machine is not None:
+            with suppress(RuntimeError):  # a lost context, which has nothing left to free
+                self._machine.enter_thread()
         if self._thorough is not None:
             self._thorough.close()
             self._thorough = None
@@ -216,9 +227,9 @@ class _Desk:
             self._bench = None
 
 
-def default_workers() -> int:
-    """Half the cores: each candidate keeps a compiler or an interpreter busy beside its own worker. Eight at most."""
-    return max(1, min(8, (os.cpu_count() or 1) // 2))
+def default_workers(gpus: int = 1) -> int:
+    """For each GPU its share of half the cores: a candidate keeps a compiler busy beside its worker. Eight at most."""
+    return max(1, min(8, (os.cpu_count() or 1) // 2 // gpus))
 
 
 def arena_plan(cases: DeviceCases, budget: int, workers: int) -> tuple[int, int, int]:
