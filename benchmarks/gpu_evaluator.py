@@ -35,7 +35,7 @@ LIMITS: dict[str, dict[str, tuple[float, int]]] = {
 }
 """By part and figure: the limit, and 1 where more is better."""
 LARGE = {"batch_size": 4096, "dim": 393216}
-SETTINGS = {"cache": False, "timeout_s": 120.0}
+SETTINGS = {"cache": False, "timeout_s": 120.0, "duplicates": "judge"}
 BLOCKS, WARPS = (64, 128, 512, 1024, 2048, 4096, 8192), (1, 2, 4, 8, 16)
 
 REFERENCE = '''"""Softmax over the rows of a large matrix."""

@@ -21,8 +21,8 @@ from evaluator.types import EvalStatus, Evaluation, KernelSource
 
 logger = logging.getLogger(__name__)
 
-# These say something about the machine at that moment, not about the source.
-_NEVER_KEPT = frozenset({EvalStatus.HARNESS_ERROR, EvalStatus.WORKER_LOST, EvalStatus.TIMEOUT})
+# These say something about the machine or the campaign at that moment, not about the source.
+_NEVER_KEPT = frozenset({EvalStatus.HARNESS_ERROR, EvalStatus.WORKER_LOST, EvalStatus.TIMEOUT, EvalStatus.DUPLICATE})
 
 
 def default_folder() -> Path:
@@ -62,7 +62,7 @@ class VerdictCache:
         return evaluation.model_copy(update={"cached": True})
 
     def put(self, source: KernelSource, evaluation: Evaluation) -> None:
-        """Keep `evaluation`, unless it speaks of the machine rather than of the source."""
+        """Keep `evaluation`, unless it speaks of the moment rather than of the source."""
         if evaluation.status in _NEVER_KEPT:
             return
         path = self.path(source)

@@ -105,17 +105,9 @@ def ceilings_of(gpu: GpuIdentity, measure: Callable[[], Ceilings], folder: Path 
     The cache is a file per GPU, driver and torch version in `folder` (default: the user's cache). A file that cannot
     be read or belongs to something else is measured anew; a folder that cannot be written costs a warning.
     """
-    digest = hashlib.sha256(gpu.model_dump_json().encode()).hexdigest()
-    path = (folder or default_folder() / "ceilings") / f"{digest[:32]}.json"
-    try:
-        kept = Ceilings.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        kept = None
-    except (OSError, ValidationError) as error:
-        logger.warning("measuring again, since %s is unreadable: %s", path, str(error).splitlines()[0])
-        kept = None
-    if kept is not None and kept.gpu == gpu:
+    if (kept := kept_ceilings(gpu, folder)) is not None:
         return kept
+    path = _path(gpu, folder)
     found = measure()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,6 +115,24 @@ def ceilings_of(gpu: GpuIdentity, measure: Callable[[], Ceilings], folder: Path 
     except OSError as error:
         logger.warning("ceilings are not kept: %s", error)
     return found
+
+
+def kept_ceilings(gpu: GpuIdentity, folder: Path | None = None) -> Ceilings | None:
+    """The ceilings of `gpu` from the cache; None when they were not measured or the file is of no use."""
+    path = _path(gpu, folder)
+    try:
+        kept = Ceilings.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        logger.warning("not believed, since %s is unreadable: %s", path, str(error).splitlines()[0])
+        return None
+    return kept if kept.gpu == gpu else None
+
+
+def _path(gpu: GpuIdentity, folder: Path | None) -> Path:
+    digest = hashlib.sha256(gpu.model_dump_json().encode()).hexdigest()
+    return (folder or default_folder() / "ceilings") / f"{digest[:32]}.json"
 
 
 def measure_ceilings(device: Device, gpu: GpuIdentity) -> Ceilings:

@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from evaluator import hardware
 from evaluator.candidate_module import build_model, forward, load_candidate
 from evaluator.types import Frozen, Scalar
@@ -34,6 +36,8 @@ class CompiledLaunch(Frozen):
     grid: tuple[int, int, int]
     signature: Mapping[str, str]
     constants: Mapping[str, Scalar | None]
+    numbers: Mapping[str, Scalar] = Field(default_factory=dict)
+    """Arguments that are no tensors and no constants: the code does not hold them, the launch does."""
     num_warps: int
     num_stages: int
     num_ctas: int
@@ -134,6 +138,7 @@ class _Capture:
                 grid=size,
                 signature={name: str(kind) for name, kind in signature.items()},
                 constants=constants,
+                numbers={name: value for name, value in bound.items() if _is_number(value) and name not in constants},
                 num_warps=options.num_warps,
                 num_stages=options.num_stages,
                 num_ctas=getattr(options, "num_ctas", 1),
@@ -210,6 +215,10 @@ def _grid(grid: Any, bound: Mapping[str, Any]) -> tuple[int, int, int]:
 def _scalar(value: Any) -> Scalar | None:
     held = getattr(value, "value", value)
     return held if isinstance(held, bool | int | float | str) or held is None else str(held)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float)
 
 
 def _sha(text: str) -> str:

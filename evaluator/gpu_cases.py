@@ -6,7 +6,6 @@ fit into the budget is made again when it is needed: making 6 GB of random numbe
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -105,17 +104,13 @@ class Carved:
         return Carved(layout, state, sets, [[place.moved(offset) for place in sink] for sink in self.sinks])
 
 
-_PROCESS = threading.RLock()
-"""torch's generator and its TF32 flags belong to the whole process, and so to every evaluator in it."""
-
-
 class DeviceCases:
-    """Makes and keeps stands and cases of one task. Thread-safe."""
+    """Makes and keeps stands and cases of one task. Thread-safe: of all devices' threads, one runs references."""
 
     def __init__(self, task: Task, seed: int, device: str, budget_bytes: int) -> None:
         self.task = task
         self._seed, self._device, self._budget = seed, device, budget_bytes
-        self._lock = _PROCESS
+        self._lock = judge.TORCH
         self._stands: dict[str, Stand] = {}
         self._kept: OrderedDict[tuple[str, int, str], DeviceCase] = OrderedDict()
 

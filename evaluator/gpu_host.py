@@ -5,7 +5,6 @@ Whatever a worker does (dies, hangs, floods its output, answers nonsense) become
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
@@ -256,7 +255,6 @@ class WorkerPool:
         self._nursery = Nursery(folder, platform, extra)
         self._warm: queue.Queue[GpuWorker] = queue.Queue()
         self._lock = threading.Lock()
-        self._numbers = itertools.count(1)
         self._closed = False
         self._all: set[GpuWorker] = set()
         self._cache: Path | None = None
@@ -317,7 +315,7 @@ class WorkerPool:
         with self._lock:
             if self._closed:
                 return
-            slot = next(self._numbers)
+            slot = next(sandbox.SLOTS)
             worker = GpuWorker(self._nursery, self._folder, confined=True, slot=slot, cache=self._cache)
             self._all.add(worker)
         threading.Thread(target=self._warm_up, args=(worker,), name="kernevo-warm-up", daemon=True).start()

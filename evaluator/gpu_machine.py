@@ -21,6 +21,7 @@ from evaluator.gpu_lock import GpuLock
 from evaluator.gpu_memory import Arena, CudaArena, HostArena
 from evaluator.gpu_platform import ARENAS
 from evaluator.gpu_setting import Limit, Locks, Run
+from evaluator.judge import TORCH
 from evaluator.nvml import Gpu, NvmlUnavailableError
 from evaluator.types import Task, Workload
 
@@ -119,7 +120,7 @@ def _cuda(index: int, folder: Path, target: str, allow_busy: bool) -> Machine:
         )
     locks = GpuLock(uuid)
     identity = GpuIdentity(uuid=uuid, name=str(properties.name), driver=driver, torch=torch.__version__)
-    with locks.exclusive():
+    with locks.exclusive(), TORCH:
         ceilings = ceilings_of(identity, lambda: measure_ceilings(CudaDevice(), identity))
 
     def limit(task: Task, workload: Workload, moved: int) -> Limit:

@@ -39,6 +39,9 @@ _FACTORIES = (
     *("empty", "empty_strided", "zeros", "ones", "full", "arange", "linspace", "eye"),
 )
 
+TORCH = threading.RLock()
+"""Held while torch's generators are seeded or its flags matter: both belong to the whole process."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -299,11 +302,14 @@ def _bytes(value: Any) -> int:
 
 @contextmanager
 def seeded(seed: int, *names: str, devices: Sequence[int] = ()) -> Iterator[None]:
-    """torch's generators (of the CPU and of these CUDA devices) seeded from (seed, names) inside, untouched outside."""
+    """torch's generators (of the CPU and of these CUDA devices) seeded from (seed, names) inside, untouched outside.
+
+    One thread at a time, whoever holds `TORCH`.
+    """
     import torch
 
     digest = hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()
-    with torch.random.fork_rng(devices=list(devices)):
+    with TORCH, torch.random.fork_rng(devices=list(devices)):
         torch.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
         yield
 

@@ -7,6 +7,7 @@ packages, and a kernel bug. Walls that the machine refuses are reported by `capa
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -24,6 +25,8 @@ from evaluator.types import Frozen
 # Users 60578 to 61183 belong to nobody on systemd machines; one each keeps neighbours from signalling each other.
 FIRST_UID = 60700
 UID_COUNT = 400
+SLOTS = itertools.count(1)
+"""Numbers for the jobs and workers of this process, all of its evaluators together."""
 
 
 class Limits(Frozen):

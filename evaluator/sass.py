@@ -18,8 +18,9 @@ import re
 from collections import Counter
 
 _INSTRUCTION = re.compile(
-    r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T0-9]+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)([^;]*);"
+    r"^\s*/\*[0-9a-f]{4,}\*/\s+(@!?U?P[T0-9]+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)([^;]*);"
 )
+_LABEL = re.compile(r"\.L[A-Za-z_]*[0-9]+")
 
 _CLASSES: dict[str, str] = {
     **dict.fromkeys(("FADD", "FMUL", "FFMA", "FMNMX", "FSETP", "FSEL", "FSET", "FCHK", "FSWZADD"), "fp32"),
@@ -54,8 +55,19 @@ CLASSES: tuple[str, ...] = (
 
 def instructions(sass: str) -> list[tuple[str, str, str]]:
     """(opcode, modifiers, operands) of every instruction of nvdisasm or cuobjdump text, padding NOPs left out."""
-    found = [match.groups() for match in map(_INSTRUCTION.match, sass.splitlines()) if match]
-    return [(opcode, modifiers, operands.strip()) for opcode, modifiers, operands in found if opcode != "NOP"]
+    return [(name, kind, operands) for _, name, kind, operands in _guarded(sass)]
+
+
+def _guarded(sass: str, labels: bool = False) -> list[tuple[str, str, str, str]]:
+    """(predicate or "", opcode, modifiers, operands) of every instruction; a label's line as ("label:", "", "", "")."""
+    found: list[tuple[str, str, str, str]] = []
+    for line in sass.splitlines():
+        match = _INSTRUCTION.match(line)
+        if match and match[2] != "NOP":
+            found.append(((match[1] or "").strip(), match[2], match[3], match[4].strip()))
+        elif labels and _LABEL.fullmatch(line.strip().removesuffix(":")):
+            found.append((line.strip(), "", "", ""))
+    return found
 
 
 def classify(opcode: str, modifiers: str) -> str:
@@ -73,9 +85,20 @@ def mix(sass: str) -> dict[str, int]:
 
 
 def sass_sha(sass: str) -> str:
-    """SHA-256 of the code alone: addresses, encodings, labels and constant-bank names do not count."""
-    lines = (
-        f"{opcode}{modifiers} {re.sub(r'`[(].*?[)]|0x[0-9a-f]{4,}', '@', operands)}"
-        for opcode, modifiers, operands in instructions(sass)
-    )
+    """SHA-256 of the code alone: addresses, encodings, names of labels and of constant banks do not count.
+
+    Predicates, numbers among the operands and where labels lie do: they tell a mask from its opposite, a step from
+    another and a loop from another.
+    """
+    numbers: dict[str, str] = {}
+    named = _LABEL.sub(lambda label: numbers.setdefault(label[0], f".L{len(numbers)}"), sass)
+    lines = [
+        f"{guard} {opcode}{modifiers} {_without_addresses(opcode, operands)}" if opcode else guard
+        for guard, opcode, modifiers, operands in _guarded(named, labels=True)
+    ]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _without_addresses(opcode: str, operands: str) -> str:
+    """Only a branch holds addresses; anywhere else a number is a number."""
+    return re.sub(r"0x[0-9a-f]+", "@", operands) if _CLASSES.get(opcode) == "control" else operands

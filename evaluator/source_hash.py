@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import hashlib
 from functools import lru_cache
+from typing import TypeGuard
 
-from evaluator.launches import LAUNCH_OPTIONS, find_launches
+from evaluator.launches import LAUNCH_OPTIONS, find_launches, is_jit
 from evaluator.syntax import parse
 from evaluator.tunables import tunable_literals
 
@@ -41,6 +42,37 @@ def structure_hash(source: str) -> str:
     for launch in find_launches(tree):
         launch.call.keywords = [word for word in launch.call.keywords if not _masked_option(word)]
     return _digest(tree)
+
+
+@lru_cache(maxsize=4096)
+def host_hash(source: str, every_number: bool) -> str:
+    """SHA-256 of a module without what the compiler makes machine code of: jit functions keep name and decorators.
+
+    Values of tunables are masked, and with `every_number` all numbers outside of decorators. Raises SyntaxError.
+    """
+    tree = parse(source)
+    places = tunable_literals(source)
+    for launch in find_launches(tree):
+        launch.call.keywords = [
+            word for word in launch.call.keywords if word.arg not in LAUNCH_OPTIONS or not _is_number(word.value)
+        ]
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef) and is_jit(node):
+            node.args, node.body = _NO_ARGUMENTS, []
+        elif _is_number(node) and (every_number or (node.lineno, node.col_offset) in places):
+            node.value = "number"
+        else:
+            pending.extend(ast.iter_child_nodes(node))
+    return _digest(tree)
+
+
+_NO_ARGUMENTS = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+
+
+def _is_number(node: ast.AST) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float, complex)
 
 
 def _masked_option(word: ast.keyword) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import selectors
@@ -56,7 +55,6 @@ class WorkerHost:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._ready = False
-        self._numbers = itertools.count()
         self._closed = False
 
     def start(self) -> None:
@@ -73,7 +71,7 @@ class WorkerHost:
         request = wire.dump({**job, "nonce": nonce})
         outcome = JobOutcome(status=EvalStatus.WORKER_LOST, reason="the worker process was lost")
         for _ in range(2):
-            number = next(self._numbers)
+            number = next(sandbox.SLOTS)
             home = Path(tempfile.mkdtemp(prefix=f"job{number}-", dir=self._folder))
             try:
                 outcome = self._run_once(request, nonce, limits, home, number)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
 
 class Section(BaseModel):
@@ -37,6 +37,22 @@ class CpuEvaluatorConfig(Section):
     """Seed of the check inputs. Kept out of the candidate's process."""
 
 
+def _device_form(value: Any) -> str:
+    """Which way of naming GPUs is meant, so that a mistake is explained once and not for each way."""
+    if isinstance(value, list | tuple):
+        return "list"
+    return "word" if isinstance(value, str) and not value.isdecimal() else "index"
+
+
+Index = Annotated[int, Field(ge=0)]
+Devices = Annotated[
+    Annotated[Literal["all"], Tag("word")]
+    | Annotated[Index, Tag("index")]
+    | Annotated[tuple[Index, ...], Field(min_length=1, strict=False), Tag("list")],  # a list serves as a tuple
+    Discriminator(_device_form),
+]
+
+
 class GpuEvaluatorConfig(Section):
     """Judges on a GPU: correctness on secret inputs at full size, latency by three clocks (measured)."""
 
@@ -44,18 +60,21 @@ class GpuEvaluatorConfig(Section):
     """Which evaluator judges."""
     platform: Literal["cuda", "interpreter"] = "cuda"
     """`interpreter` tries the same machinery without a GPU; its latencies mean nothing."""
-    device: Annotated[int, Field(ge=0)] = 0
-    """Which of the visible GPUs (CUDA_VISIBLE_DEVICES) to use."""
+    device: Devices = "all"
+    """Which of the visible GPUs (CUDA_VISIBLE_DEVICES) judge: `all`, one index, or a list of indices."""
     target: str = "h200"
     """GPU model whose assembler checks registers and shared memory before a candidate meets the GPU."""
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
-    """Candidates judged at once; half the CPU cores, at most eight, when left out. Only one is timed at a time."""
+    """Candidates judged at once on each GPU, where one at a time is timed. When left out, each GPU's share of half the
+    CPU cores, at most eight."""
     timeout_s: PositiveFloat = 60.0
     """Wall-clock limit of one step of one candidate."""
     memory_mb: Annotated[int, Field(ge=256)] = 6144
     """Address space that a candidate's compiler and interpreter processes may add."""
     smoke: bool = True
     """Run candidates in Triton's interpreter before they meet the GPU; it sees reads past the end of a tensor."""
+    duplicates: Literal["refuse", "judge"] = "refuse"
+    """`refuse` ends a candidate that runs the same machine code as a passed one with the verdict `duplicate`."""
     baseline: Literal["best", "eager", "compile", "max-autotune", "seed", "none"] = "best"
     """What speedups are over; `best` is the fastest of eager, torch.compile and max-autotune, for each workload."""
     timing: Literal["auto", "screen", "confirm"] = "auto"

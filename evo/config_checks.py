@@ -57,6 +57,16 @@ def _target(config: CampaignConfig, document: Document) -> Iterator[Problem]:
     yield Problem(where, "evaluator.target", f"unknown GPU {target!r}", fix)
 
 
+def _devices(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    if config.evaluator.type != "gpu" or not isinstance(config.evaluator.device, tuple):
+        return
+    device = config.evaluator.device
+    for place, index in enumerate(device):
+        if index in device[:place]:
+            where = document.value_position(("evaluator", "device", place))
+            yield Problem(where, f"evaluator.device[{place}]", f"GPU {index} is named twice", "name each GPU once")
+
+
 def _rewrites(config: CampaignConfig, document: Document) -> Iterator[Problem]:
     if config.policy.rewrites is None:
         return
@@ -114,6 +124,7 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _name,
     _task,
     _target,
+    _devices,
     _rewrites,
     _objectives,
     _sampler,

@@ -67,8 +67,8 @@ def _row(name: str, prop: Mapping[str, Any], section: type[BaseModel]) -> str:
 
 def _value(prop: Mapping[str, Any]) -> str:
     """A JSON-schema property in words."""
-    if "anyOf" in prop:
-        return _value(next(option for option in prop["anyOf"] if option.get("type") != "null"))
+    if options := prop.get("anyOf", prop.get("oneOf")):
+        return " or ".join(_value(option) for option in options if option.get("type") != "null")
     if "const" in prop or "enum" in prop:
         return ", ".join(f"`{choice}`" for choice in prop.get("enum", [prop.get("const")]))
     if prop["type"] == "array":

@@ -7,14 +7,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from evaluator.backends.cpu import CpuEvaluator
+from evaluator.backends.fleet import ALL, GpuFleet
 from evaluator.backends.gpu import GpuEvaluator
 from evaluator.errors import UsageError
 from evaluator.protocol import Evaluator
 from evaluator.types import Task
 
+
+def _gpu(task: Task, settings: Mapping[str, Any]) -> Evaluator:
+    """One GPU's evaluator; a fleet for several GPUs, and for all, which are not counted before they are needed."""
+    device = settings.get("device", ALL)
+    if isinstance(device, list | tuple) and len(device) == 1:
+        (device,) = device
+    if isinstance(device, int):
+        return GpuEvaluator(task, {**settings, "device": device})
+    return GpuFleet(task, settings)
+
+
 BACKENDS: dict[str, Callable[[Task, Mapping[str, Any]], Evaluator]] = {
     "cpu": CpuEvaluator,
-    "gpu": GpuEvaluator,
+    "gpu": _gpu,
 }
 
 

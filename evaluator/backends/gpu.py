@@ -11,11 +11,13 @@ import os
 import queue
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from evaluator import hardware
 from evaluator.backends.local import LocalEvaluator
-from evaluator.cascade import Facts, Stage
+from evaluator.cascade import Facts, Stage, at_once
+from evaluator.duplicates import Duplicates
 from evaluator.errors import TaskError
 from evaluator.gpu_baseline import Baseline
 from evaluator.gpu_cases import DeviceCases
@@ -50,15 +52,17 @@ NEAR_BEST = 0.97
 class GpuEvaluator(LocalEvaluator):
     """Judges on one GPU; see `evaluator.protocol.Evaluator` for the contract.
 
-    Settings: `platform`, `device`, `workers`, `timeout_s`, `memory_mb`, `smoke`, `baseline`, `timing`, `allow_busy`,
-    `thorough`, `cache`, `cache_dir`, `seed` (evo.config has their meaning and defaults). `evaluate` raises `TaskError`
-    before any candidate is run when the task itself is at fault, and `EnvironmentUnusableError` without a usable GPU.
+    Settings: `platform`, `device` (one index), `workers`, `timeout_s`, `memory_mb`, `smoke`, `duplicates`, `baseline`,
+    `timing`, `allow_busy`, `thorough`, `cache`, `cache_dir`, `seed` (evo.config has their meaning and defaults).
+    `evaluate` raises `TaskError` before any candidate is run when the task itself is at fault, and
+    `EnvironmentUnusableError` without a usable GPU.
     """
 
     name = "gpu"
     revision = 1
 
-    def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
+    def __init__(self, task: Task, settings: Mapping[str, Any], duplicates: Duplicates | None = None) -> None:
+        """`duplicates` is given by whoever runs several evaluators that should know of each other's candidates."""
         self._settings = {**settings, "workers": settings.get("workers") or default_workers()}
         self._hardware = hardware.get(str(settings.get("target", "h200")))
         self._baseline_kind = str(settings.get("baseline", "best"))
@@ -73,6 +77,7 @@ class GpuEvaluator(LocalEvaluator):
         self._setting: Setting | None = None
         self._thorough: Thorough | None = None
         self._arenas: queue.Queue[Arena] = queue.Queue()
+        self._duplicates = duplicates or Duplicates(task)
         self._best: float | None = None
         self._best_lock = threading.Lock()
 
@@ -155,15 +160,24 @@ class GpuEvaluator(LocalEvaluator):
         self._machine.enter_thread()
         desk = _Desk(self._pool, self._arenas, self._limits.wall_seconds, self._setting)
         try:
-            offline: list[tuple[str, Stage]] = [
-                ("static", static_stage(self._task)),
-                ("compile", self._offline.compile),
-                *([("smoke", self._smoke)] if self._settings.get("smoke", True) else []),
-            ]
-            thorough = self._thorough.stages() if self._thorough else []
-            return self._walked(source, [*offline, *GpuStages(self._setting, desk.bench).stages(), *thorough])
+            with self._duplicates.candidate(source) as candidate:
+                refuse = self._settings.get("duplicates", "refuse") == "refuse"
+                compile_ = candidate.stage(self._offline.compile) if refuse else self._offline.compile
+                stages = self._stages(compile_, GpuStages(self._setting, desk.bench))
+                return candidate.settle(self._walked(source, stages))
         finally:
             desk.clear()
+
+    def _stages(self, compile_: Stage, gpu: GpuStages) -> list[tuple[str, Stage]]:
+        """All of them. A worker that is alone has the machine to itself: it does not wait for compiler and interpreter."""
+        assert self._machine is not None
+        smoke: list[tuple[str, Stage]] = [("smoke", self._smoke)] if self._settings.get("smoke", True) else []
+        first, *others = gpu.stages()
+        early = [("compile", compile_), *smoke, first]
+        if self._workers == 1:
+            early = at_once(early, self._machine.enter_thread)
+        thorough = self._thorough.stages() if self._thorough else []
+        return [("static", static_stage(self._task)), *early, *others, *thorough]
 
     def _smoke(self, facts: Facts) -> Any:
         """The interpreter's checks; a kernel that the interpreter cannot run is none the worse for it."""
@@ -175,6 +189,9 @@ class GpuEvaluator(LocalEvaluator):
         return found
 
     def _release(self) -> None:
+        if self._machine is not None:
+            with suppress(RuntimeError):  # a lost context, which has nothing left to free
+                self._machine.enter_thread()
         if self._thorough is not None:
             self._thorough.close()
             self._thorough = None
@@ -220,9 +237,9 @@ class _Desk:
             self._bench = None
 
 
-def default_workers() -> int:
-    """Half the cores: each candidate keeps a compiler or an interpreter busy beside its own worker. Eight at most."""
-    return max(1, min(8, (os.cpu_count() or 1) // 2))
+def default_workers(gpus: int = 1) -> int:
+    """For each GPU its share of half the cores: a candidate keeps a compiler busy beside its worker. Eight at most."""
+    return max(1, min(8, (os.cpu_count() or 1) // 2 // gpus))
 
 
 def arena_plan(cases: DeviceCases, budget: int, workers: int) -> tuple[int, int, int]:

@@ -6,31 +6,22 @@ import importlib.util
 import os
 import platform
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated
 
 import typer
 
 from evaluator.errors import KernevoError
 from evo.cli import output
 from evo.cli.apps import new_app
+from evo.cli.check import Check
+from evo.cli.doctor_gpu import gpu_checks
 from evo.cli.runs import RUNS
 
 app = new_app()
 
-State = Literal["ok", "info", "warn", "fail"]
 _PROBE_TASK = "softmax"
-
-
-class Check(NamedTuple):
-    """One thing looked at: `warn` costs safety or speed, `fail` makes campaigns impossible."""
-
-    name: str
-    state: State
-    detail: str
-    fix: str = ""
 
 
 @app.command()
@@ -39,10 +30,10 @@ def doctor(
 ) -> None:
     """Say what this machine can and cannot do.
 
-    Looks at versions, GPU, compiler, sandbox and folders, then judges a shipped kernel from end to end. Leaves
-    with exit code 4 when no campaign can run here.
+    Looks at versions, compiler, sandbox, folders and what can be measured on the GPUs, then judges a shipped kernel
+    from end to end. Leaves with exit code 4 when no campaign can run here.
     """
-    checks = [*machine_checks(), *_sandbox(), _gpu(), _targets()]
+    checks = [*machine_checks(), *_sandbox(), *gpu_checks(), _targets()]
     if all(check.state != "fail" for check in checks):
         checks.append(_judging())
     failed = [check for check in checks if check.state == "fail"]
@@ -132,16 +123,6 @@ def _sandbox() -> list[Check]:
         else Check(f"sandbox: {wall}", "warn", state, "candidates run with one wall less; use kernels you trust")
         for wall, state in capabilities().items()
     ]
-
-
-def _gpu() -> Check:
-    code = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        return Check("import torch", "fail", lines[-1] if lines else "failed", "reinstall torch")
-    name = done.stdout.strip()
-    return Check("GPU", "info", name or "none; latencies are modelled, not measured")
 
 
 def _targets() -> Check:

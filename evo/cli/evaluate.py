@@ -88,7 +88,7 @@ def _settings(evaluator: str, baseline: str, thorough: bool) -> dict[str, Any]:
 
     wanted: dict[str, Any] = {"type": evaluator, "workers": 1}
     if evaluator == "gpu":
-        wanted |= {"baseline": baseline, "timing": "confirm", "thorough": thorough}
+        wanted |= {"device": 0, "baseline": baseline, "timing": "confirm", "thorough": thorough}
     try:
         return dict(TypeAdapter[Any](EvaluatorConfig).validate_python(wanted).model_dump())
     except ValidationError as error:

@@ -49,7 +49,12 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
 
 def _evaluator(config: CpuEvaluatorConfig | GpuEvaluatorConfig) -> str:
     if config.type == "gpu":
-        return f"gpu {config.device}, latency measured, baseline {config.baseline}"
+        device = config.device
+        if device == "all":
+            which = "on all GPUs"
+        else:
+            which = f"on GPU {', '.join(map(str, device))}" if isinstance(device, tuple) else f"on GPU {device}"
+        return f"gpu, latency measured {which}, baseline {config.baseline}"
     return f"cpu, latency modelled for {config.target}"
 
 

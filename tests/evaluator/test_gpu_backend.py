@@ -306,3 +306,22 @@ def test_right_values_in_another_layout_have_the_wrong_shape(evaluator):
     found = one(evaluator, source)
     assert found.status is EvalStatus.WRONG_SHAPE, found.reason
     assert "strides (2,)" in found.reason
+
+
+def test_a_candidate_that_runs_the_same_costs_no_gpu_time(evaluator, monkeypatch):
+    first = changed("num_warps=4", "num_warps=1")
+    twin = KernelSource(text=first.text.replace("cols", "columns"))
+    assert one(evaluator, first).status.passed
+    monkeypatch.setattr(evaluator._pool, "take", lambda: pytest.fail("a worker was taken"))
+    found = one(evaluator, twin)
+    assert found.status is EvalStatus.DUPLICATE, found.reason
+    assert first.sha[:12] in found.reason
+    assert [stage.name for stage in found.stages] == ["static", "compile"]
+
+
+def test_duplicates_are_judged_where_the_settings_say_so():
+    twin = KernelSource(text=SEED.replace("cols", "columns"))
+    settings = {**SETTINGS, "cache": False, "workers": 1, "baseline": "none", "duplicates": "judge"}
+    with GpuEvaluator(SMALL, settings) as evaluator:
+        found = [evaluation for _, evaluation in evaluator.evaluate(jobs([KernelSource(text=SEED), twin]))]
+    assert [evaluation.status for evaluation in found] == [EvalStatus.PASSED] * 2

@@ -51,3 +51,26 @@ def test_addresses_and_labels_do_not_change_the_hash_and_registers_do():
     moved = TEXT.replace("/*0", "/*1").replace(".L_x_0", ".L_x_7")
     assert sass_sha(moved) == sass_sha(TEXT)
     assert sass_sha(TEXT.replace("FFMA R4", "FFMA R5")) != sass_sha(TEXT)
+
+
+def test_a_mask_and_its_opposite_are_other_code():
+    line = "        /*0020*/              @{}P0 LDG.E R4, desc[UR4][R2.64] ;"
+    assert sass_sha(line.format("!")) != sass_sha(line.format(""))
+
+
+def test_steps_of_other_sizes_are_other_code_and_addresses_of_branches_are_not():
+    step = "        /*0020*/                   IADD3 R4, R4, {}, RZ ;"
+    assert sass_sha(step.format("0x1000")) != sass_sha(step.format("0x2000"))
+    branch = "        /*0020*/                   BRA {} ;"
+    assert sass_sha(branch.format("0x150")) == sass_sha(branch.format("0x260"))
+
+
+def test_loops_that_begin_elsewhere_are_other_code():
+    lines = [
+        "        /*0020*/   FADD R4, R4, R5 ;",
+        "        /*0030*/   FMUL R4, R4, R5 ;",
+        "   /*0040*/   BRA `(.L_x_3);",
+    ]
+    whole, half = "\n".join([".L_x_3:", *lines]), "\n".join([lines[0], ".L_x_3:", *lines[1:]])
+    assert sass_sha(whole) != sass_sha(half)
+    assert sass_sha(whole.replace(".L_x_3", ".L_x_8")) == sass_sha(whole)

@@ -8,10 +8,22 @@ from pathlib import Path
 import pytest
 
 from evaluator.errors import HarnessError
-from evo.cli import doctor
+from evaluator.gpu_probe import NO_GPU, Finding
+from evo.cli import doctor, doctor_gpu
 from tests.evo.cli_call import call
 
 JUDGING = doctor._judging
+ASK_PROBE = doctor_gpu.ask_probe
+
+
+TORCH = Finding("import torch", "ok", "2.13")
+BUSY = Finding("GPU 0", "warn", "NVIDIA H200, in use by process 7 (python)", "wait for it")
+
+
+def answer(*findings: Finding, code: int | None = 0, errors: str = "", noise: str = "") -> doctor_gpu.Answer:
+    """What the probe would print and end with."""
+    lines = [json.dumps(finding._asdict()) for finding in (TORCH, *findings)]
+    return doctor_gpu.Answer(code, "\n".join([noise, *lines]), errors)
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +31,7 @@ def _quick(tmp_path, monkeypatch):
     """A folder of one's own, and neither torch nor a worker started."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(doctor, "_gpu", lambda: doctor.Check("GPU", "info", "none"))
+    monkeypatch.setattr(doctor_gpu, "ask_probe", lambda: answer(*NO_GPU))
     monkeypatch.setattr(doctor, "_judging", lambda: doctor.Check("judging", "ok", "passed"))
 
 
@@ -92,3 +104,109 @@ def test_without_ptxas_nothing_can_run(monkeypatch, tmp_path):
     outcome = call("doctor")
     assert outcome.code == 4
     assert "ptxas" in outcome.err
+
+
+def test_without_a_gpu_the_way_on_is_the_cpu_evaluator():
+    outcome = call("doctor")
+    assert outcome.code == 0
+    assert "type: cpu" in outcome.out
+    assert not {"ncu", "GPU locks", "hardware counters"} & set(states())
+
+
+def test_with_a_gpu_every_finding_of_the_probe_is_shown_and_what_lies_beside_it(monkeypatch):
+    found = [BUSY, Finding("GPU 0: NVML", "ok", "energy counter readable")]
+    monkeypatch.setattr(doctor_gpu, "ask_probe", lambda: answer(*found, noise="a library's greeting\n{}\n[1]"))
+    outcome = call("doctor")
+    assert outcome.code == 0
+    assert "in use by process 7 (python)" in outcome.out
+    assert "fix: wait for it" in outcome.out
+    known = {"GPU 0": "warn", "GPU 0: NVML": "ok", "GPU locks": "ok", "import torch": "ok"}
+    assert known.items() <= states().items()
+    assert {"ncu", "compute-sanitizer", "hardware counters"} <= set(states())
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "said"),
+    [
+        (-11, "", "SIGSEGV"),
+        (1, "Traceback\nRuntimeError: CUDA error: unknown error\n", "unknown error"),
+        (None, "", "still running after 180 s"),
+    ],
+)
+def test_a_driver_that_kills_or_hangs_the_probe_is_a_finding(monkeypatch, code, errors, said):
+    monkeypatch.setattr(doctor_gpu, "ask_probe", lambda: answer(BUSY, code=code, errors=errors))
+    outcome = call("doctor")
+    assert outcome.code == 0
+    assert states()["GPU probe"] == "warn"
+    assert said in outcome.out
+    assert "in use by process 7" in outcome.out
+
+
+def test_torch_that_cannot_be_imported_is_unusable(monkeypatch):
+    broken = doctor_gpu.Answer(1, "", "Traceback\nImportError: libcudart.so.13: no such file")
+    monkeypatch.setattr(doctor_gpu, "ask_probe", lambda: broken)
+    outcome = call("doctor")
+    assert outcome.code == 4
+    assert "libcudart.so.13" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "state", "said"),
+    [
+        ("RmProfilingAdminOnly: 0\n", 1000, "ok", "everybody"),
+        ("Other: 3\nRmProfilingAdminOnly: 1\n", 1000, "info", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("RmProfilingAdminOnly: 1\n", 0, "info", "you are root"),
+        ("", 1000, "info", "you are not root"),
+        (None, 0, "info", "you are root"),
+    ],
+)
+def test_who_may_read_counters_is_the_drivers_word(monkeypatch, tmp_path, text, user, state, said):
+    parameters = tmp_path / "params"
+    if text is not None:
+        parameters.write_text(text)
+    monkeypatch.setattr(doctor_gpu, "PARAMETERS", parameters)
+    monkeypatch.setattr(doctor_gpu.os, "geteuid", lambda: user)
+    found = doctor_gpu.counters()
+    assert found.state == state
+    assert said in found.detail
+
+
+def test_a_tool_is_shown_with_its_version_and_a_missing_one_with_what_it_costs(monkeypatch, tmp_path):
+    tool = tmp_path / "ncu"
+    tool.write_text(
+        "#!/bin/sh\necho 'NVIDIA (R) Nsight Compute Command Line Profiler'\necho 'Version 2025.1.1.0 (build 3)'\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setattr("evaluator.gpu_tools.TOOLKITS", ())
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(doctor_gpu, "ask_probe", lambda: answer(BUSY))
+    found = {check.name: check for check in doctor_gpu.gpu_checks()}
+    assert found["ncu"].state == "ok"
+    assert found["ncu"].detail == f"2025.1.1.0, {tool}"
+    assert found["compute-sanitizer"].state == "info"
+    assert "not installed" in found["compute-sanitizer"].detail
+
+
+def test_a_folder_for_locks_that_cannot_be_used_is_a_warning(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(doctor_gpu, "ask_probe", lambda: answer(BUSY))
+    assert call("doctor").code == 0
+    assert states()["GPU locks"] == "warn"
+
+
+def test_the_probe_itself_answers_on_any_machine(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(doctor_gpu, "ask_probe", ASK_PROBE)
+    assert [check.name for check in doctor_gpu.gpu_checks()] == ["import torch", *(found.name for found in NO_GPU)]
+
+
+@pytest.mark.gpu
+def test_the_probe_finds_out_what_a_gpu_can_measure(monkeypatch):
+    monkeypatch.setattr(doctor_gpu, "ask_probe", ASK_PROBE)
+    checks = {check.name: check for check in doctor_gpu.gpu_checks()}
+    assert "GPU probe" not in checks
+    assert {"GPU 0", "GPU 0: NVML", "GPU 0: ceilings", "GPU 0: L2"} <= set(checks)
+    assert checks["GPU 0: profiler"].state == "ok"

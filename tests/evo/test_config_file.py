@@ -122,6 +122,31 @@ def test_lists_become_tuples_and_whole_numbers_serve_as_floats(write):
     assert isinstance(config.evaluator.timeout_s, float)
 
 
+@pytest.mark.parametrize(("written", "meant"), [("all", "all"), ("2", 2), ("[0, 1]", (0, 1))])
+def test_gpus_are_named_by_a_word_an_index_or_a_list(write, written, meant):
+    config = load_config(write(MINIMAL + f"evaluator: {{type: gpu, device: {written}}}\n"))
+    assert config.evaluator.type == "gpu"
+    assert config.evaluator.device == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("al", r"unknown choice 'al'\n  fix: .*`?all"),
+        ("'0'", "a whole number is needed, not '0'"),
+        ("-1", "must be at least 0, not -1"),
+        ("[0, x]", r"device\[1\]: a whole number is needed, not 'x'"),
+        ("[]", "at least 1 item"),
+        ("[0, 1, 0]", r"device\[2\]: GPU 0 is named twice\n  fix: name each GPU once"),
+    ],
+)
+def test_a_gpu_that_cannot_be_meant_is_refused_once(write, written, said):
+    with pytest.raises(UsageError, match=said) as raised:
+        load_config(write(MINIMAL + f"evaluator: {{type: gpu, device: {written}}}\n"))
+    assert str(raised.value).startswith("my.yaml:3:")
+    assert len(str(raised.value).splitlines()) == 2
+
+
 def test_a_section_without_type_means_the_default_type(write):
     assert load_config(write(MINIMAL + "evaluator: {workers: 2}\n")).evaluator.type == "cpu"
     assert load_config("my.yaml", ["policy.max_steps=3"]).policy.type == "rule"
