@@ -58,7 +58,8 @@ class Nursery:
         home = folder / "nursery"
         home.mkdir()
         self._lock = threading.Lock()
-        self._platform = platform
+        self.platform = platform
+        self._home, self._filling = home, threading.Lock()
         interpret = {"TRITON_INTERPRET": "1"} if platform == "interpreter" else {}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = home / "stderr.txt"
@@ -79,7 +80,7 @@ class Nursery:
         """The channel to a new worker, and the socket on which its pid and its end are told."""
         channel, channel_child = socket.socketpair()
         status, status_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        gpu = {"platform": self._platform, "confined": confined, "slot": slot}
+        gpu = {"platform": self.platform, "confined": confined, "slot": slot}
         message = json.dumps({"home": str(home), "gpu": gpu}).encode()
         with channel_child, status_child, self._lock:
             try:
@@ -92,6 +93,14 @@ class Nursery:
                     f"gpu workers cannot be started: {error}: {''.join(words)}", "kernevo doctor says what works"
                 ) from None
         return channel, status
+
+    def first_cache(self, fill: Callable[[Path], None]) -> Path:
+        """Triton's cache after a first worker's warm-up: `fill` makes it, once for all pools."""
+        kept = self._home / "warm-cache"
+        with self._filling:
+            if not kept.exists():
+                fill(kept)
+        return kept
 
     def close(self) -> None:
         """End it, and with it every worker."""
@@ -244,26 +253,25 @@ class WorkerPool:
     def __init__(
         self,
         folder: Path,
-        platform: str,
+        nursery: Nursery,
         *,
         warm: int,
-        extra: Mapping[str, str],
         gate: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """`gate` is held while a worker opens or leaves the device: both would disturb whoever times on it."""
         self._folder, self._gate = folder, gate
-        self._nursery = Nursery(folder, platform, extra)
+        self._nursery = nursery
         self._warm: queue.Queue[GpuWorker] = queue.Queue()
         self._lock = threading.Lock()
         self._closed = False
         self._all: set[GpuWorker] = set()
         self._cache: Path | None = None
-        self._platform, self._size = platform, warm
+        self._size = warm
 
     def open(self) -> None:
         """Start the warm workers. Apart, because the process they come from takes seconds to import torch."""
-        if self._platform == "cuda":
-            self._cache = self._first_cache()
+        if self._nursery.platform == "cuda":
+            self._cache = self._nursery.first_cache(self._first_cache)
         for _ in range(self._size):
             self._start()
 
@@ -301,15 +309,14 @@ class WorkerPool:
             workers, self._all = list(self._all), set()
         for worker in workers:
             worker.kill()
-        self._nursery.close()
 
-    def _first_cache(self) -> Path:
+    def _first_cache(self, kept: Path) -> None:
         """Triton's cache after a trusted worker's warm-up."""
         first = self.trusted()
-        kept = self._folder / "warm-cache"
-        shutil.copytree(first.home / "triton", kept)
-        self.give_up(first)
-        return kept
+        try:
+            shutil.copytree(first.home / "triton", kept)
+        finally:
+            self.give_up(first)
 
     def _start(self) -> None:
         with self._lock:

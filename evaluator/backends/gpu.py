@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from evaluator import hardware
@@ -25,6 +26,7 @@ from evaluator.gpu_correct import PLACES, Bench
 from evaluator.gpu_host import WorkerPool
 from evaluator.gpu_machine import Machine, find
 from evaluator.gpu_memory import Arena
+from evaluator.gpu_processes import Processes
 from evaluator.gpu_setting import Setting
 from evaluator.gpu_stages import GpuStages
 from evaluator.gpu_thorough import Thorough
@@ -33,7 +35,6 @@ from evaluator.stages import CpuStages, static_stage
 from evaluator.timing import CONFIRM, SCREEN, Tier
 from evaluator.types import Evaluation, KernelSource, Task
 from evaluator.worker import CANNOT_JUDGE
-from evaluator.worker_host import WorkerHost
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class GpuEvaluator(LocalEvaluator):
 
     Settings: `platform`, `device` (one index), `workers`, `timeout_s`, `memory_mb`, `smoke`, `duplicates`, `baseline`,
     `timing`, `allow_busy`, `thorough`, `cache`, `cache_dir`, `seed` (evo.config has their meaning and defaults).
+    `processes` (on cuda) are those of another evaluator's to fork from, `memory_share` is the part of the device's free
+    memory to use; both are for callers with several evaluators on one GPU.
     `evaluate` raises `TaskError` before any candidate is run when the task itself is at fault, and
     `EnvironmentUnusableError` without a usable GPU.
     """
@@ -71,7 +74,8 @@ class GpuEvaluator(LocalEvaluator):
         if self._baseline_kind == "seed" and task.seed_source is None:
             raise TaskError(f"{task.origin}: task {task.name} has no seed kernel to compare with", "use baseline: best")
         self._machine: Machine | None = None
-        self._hosts: list[WorkerHost] = []
+        self._given_processes: Processes | None = settings.get("processes")
+        self._processes: Processes | None = None
         self._pool: WorkerPool | None = None
         self._offline: CpuStages | None = None
         self._setting: Setting | None = None
@@ -98,14 +102,11 @@ class GpuEvaluator(LocalEvaluator):
                 bool(self._settings.get("allow_busy", False)),
             )
             self._machine, self._target = machine, machine.target
+            machine = replace(machine, memory_bytes=int(machine.memory_bytes * self._settings.get("memory_share", 1.0)))
             # Three processes import torch while the judge looks at the task.
-            extra = machine.worker_environment
-            self._pool = WorkerPool(
-                folder, machine.platform, warm=self._workers, extra=extra, gate=machine.locks.shared
-            )
-            self._hosts = [WorkerHost(folder, interpret=False), WorkerHost(folder, interpret=True)]
-            for host in self._hosts:
-                host.start()
+            processes = self._given_processes or Processes.start(folder, machine.platform, machine.worker_environment)
+            self._processes = processes
+            self._pool = WorkerPool(folder, processes.nursery, warm=self._workers, gate=machine.locks.shared)
             if reason := check_task(self._task, self._seed):
                 raise TaskError(f"{self._task.origin}: {reason}", "give inputs or shapes whose outputs vary")
             judge = Judge(self._task, self._seed)
@@ -113,8 +114,7 @@ class GpuEvaluator(LocalEvaluator):
             self._setting = self._make_setting(machine, self._pool, judge)
             if self._settings.get("thorough", False):
                 self._thorough = Thorough(self._setting.cases, judge, machine, folder)
-            compiler, interpreter = self._hosts
-            self._offline = CpuStages(judge, compiler, interpreter, self._hardware, self._limits)
+            self._offline = CpuStages(judge, processes.compiler, processes.interpreter, self._hardware, self._limits)
 
     def _make_setting(self, machine: Machine, pool: WorkerPool, judge: Judge) -> Setting:
         """Cases, arenas and the baseline; everything that candidates share."""
@@ -169,7 +169,7 @@ class GpuEvaluator(LocalEvaluator):
             desk.clear()
 
     def _stages(self, compile_: Stage, gpu: GpuStages) -> list[tuple[str, Stage]]:
-        """All of them. A worker that is alone has the machine to itself: it does not wait for compiler and interpreter."""
+        """All of them. A worker that is alone has the machine to itself and waits for no compiler or interpreter."""
         assert self._machine is not None
         smoke: list[tuple[str, Stage]] = [("smoke", self._smoke)] if self._settings.get("smoke", True) else []
         first, *others = gpu.stages()
@@ -195,12 +195,12 @@ class GpuEvaluator(LocalEvaluator):
         if self._thorough is not None:
             self._thorough.close()
             self._thorough = None
-        for host in self._hosts:
-            host.close()
-        self._hosts = []
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+        if self._processes is not None and self._processes is not self._given_processes:
+            self._processes.close()
+        self._processes = None
         if self._setting is not None and self._setting.baseline is not None:
             self._setting.baseline.close()
         self._setting = None

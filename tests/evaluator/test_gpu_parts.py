@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from evaluator.errors import HarnessError
 from evaluator.gpu_baseline import MAX_LEAD_S, Lead
 from evaluator.gpu_guard import Guard, poisoned
-from evaluator.gpu_host import WorkerError, WorkerPool
+from evaluator.gpu_host import Nursery, WorkerError, WorkerPool
 from evaluator.gpu_memory import ALIGNMENT, REDZONE, HostArena, Layout, view
 from evaluator.gpu_platform import ARENAS, DeviceWork
 from evaluator.gpu_profile import busy_ms
@@ -126,10 +126,12 @@ def pool(tmp_path_factory):
             parent.chmod(parent.stat().st_mode | 0o011)
     arenas = folder / "arenas"
     arenas.mkdir()
-    pool = WorkerPool(folder, "interpreter", warm=2, extra={ARENAS: str(arenas)}, gate=nullcontext)
+    nursery = Nursery(folder, "interpreter", {ARENAS: str(arenas)})
+    pool = WorkerPool(folder, nursery, warm=2, gate=nullcontext)
     pool.open()
     yield pool
     pool.close()
+    nursery.close()
 
 
 def load(pool, source: str, seconds: float = 20.0):
@@ -201,6 +203,14 @@ def test_a_candidate_has_no_secrets_no_network_and_one_folder(pool, tmp_path, mo
     """
     monkeypatch.setenv("SECRET_TOKEN", "hush")
     load(pool, source)
+
+
+def test_pools_can_fork_from_one_process(pool):
+    other = WorkerPool(pool._folder, pool._nursery, warm=1, gate=nullcontext)
+    other.open()
+    assert load(other, "VALUE = 1") is None
+    other.close()
+    assert load(pool, "VALUE = 2") is None
 
 
 def test_a_worker_is_as_good_as_new_after_the_ones_before_it(pool):
