@@ -56,7 +56,7 @@ class GpuEvaluator(LocalEvaluator):
     """
 
     name = "gpu"
-    revision = 1
+    revision = 2
 
     def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
         self._settings = {**settings, "workers": settings.get("workers") or default_workers()}
