@@ -294,9 +294,11 @@ DECORATORS = frozenset(
 CAPITALISED = frozenset({"torch.nn", "typing", "collections.abc"})
 """Modules whose capitalised members are all classes or forms of types: every one of those may be named."""
 
-LIBDEVICE = frozenset(name for name in MEMBERS if name.endswith(".libdevice"))
-"""Device libraries of several hundred functions: all members may be named but the modules they import."""
-LIBDEVICE_IMPORTS = frozenset({"core"})
+HELD = {
+    "triton.language": _words("aggregate_replace builtins driver ir knobs runtime semantic str_to_ty"),
+    **{name: frozenset({"core"}) for name in MEMBERS if name.endswith(".libdevice")},
+}
+"""Modules whose own names are functions and types of the device alone, with the few others that they hold."""
 
 LOWER_CASE_CLASSES = _DTYPES | _words(
     """

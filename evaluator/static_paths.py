@@ -7,6 +7,7 @@ allow-list: `static_members` has it. A library that the task allows is let be, b
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 
 from evaluator import static_members as members
@@ -86,10 +87,21 @@ def _member(node: ast.AST, path: str, module: str, rest: list[str]) -> None:
         raise Objection(node, f"{path} changes global settings", "leave it out")
     capital = name[:1].isupper()
     known = name in members.MEMBERS[module] or (capital and module in members.CAPITALISED)
-    if not known and not (module in members.LIBDEVICE and name not in members.LIBDEVICE_IMPORTS):
+    if not known and not _is_a_slip(module, rest):
         raise Objection(node, f"{module}.{name} is nothing that a kernel file needs", _FIX)
     if further and (len(further) > 1 or not (capital or name in members.LOWER_CASE_CLASSES)):
         raise Objection(node, f"{path} reaches into {module}.{name}", f"use {module}.{name} as it is")
+
+
+def _is_a_slip(module: str, rest: list[str]) -> bool:
+    """Whether a name is one that its module does not have: a mistake, of which a later stage says more than reading.
+
+    Names of device libraries are not listed, so that they are taken for one too.
+    """
+    if module in members.HELD:
+        return len(rest) == 1 and rest[0] not in members.HELD[module]
+    # Python's own modules, which are loaded anyhow; torch and Triton are not loaded in order to read.
+    return not module.startswith(("torch", "triton")) and not hasattr(importlib.import_module(module), rest[0])
 
 
 def _private(reading: Reading, node: ast.Attribute, path: str) -> None:

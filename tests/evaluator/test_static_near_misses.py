@@ -137,6 +137,8 @@ NEAR_MISSES = {
     "the size of a type": inside("bits = tl.float32.primitive_bitwidth + torch.float16.itemsize"),
     "the device's properties": inside("torch.cuda.get_device_properties(x.device).multi_processor_count"),
     "a method of a class": inside("import itertools\nlist(itertools.chain.from_iterable([[1], [2]]))"),
+    "a slip in a kernel, of which the compiler says more": changed("tl.maximum(", "tl.maximun("),
+    "a slip in a name of Python's": inside("import math\nmath.sqr(2.0)"),
     "parts of tensors in lists": inside("parts = [x, out]\nothers = parts[1:] + [x]\nn = parts[0].shape[0] * 2"),
     "static and class methods": beside(
         "class Op:\n    @staticmethod\n    def run(x):\n        return x\n\n    @classmethod\n"
