@@ -12,8 +12,10 @@ from collections.abc import Callable
 
 from evaluator import static_rules as rules
 from evaluator.static_launches import kernels_are_tritons, launches
+from evaluator.static_members import MODULE_PRIVATE
 from evaluator.static_operations import operations
-from evaluator.static_reading import Objection, Reading, parameters, root
+from evaluator.static_paths import imports, names_of_modules, paths
+from evaluator.static_reading import Objection, Reading, is_private, parameters, root
 from evaluator.syntax import parse
 from evaluator.types import EvalStatus, Frozen, Task
 
@@ -91,45 +93,7 @@ def _objected(source: str, objection: Objection) -> StaticVerdict:
     return StaticVerdict(status=EvalStatus.REJECTED_STATIC, reason=f"{where}{said}", explain=explain, line=line)
 
 
-def _imports(reading: Reading) -> None:
-    for node in reading.nodes:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                _importable(reading, node, alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            base = f"{'.' * node.level}{node.module or ''}"
-            _importable(reading, node, base)
-            for alias in node.names:
-                if alias.name == "*":
-                    raise Objection(node, f"imports everything from {base}", "import the names that are used")
-                _path(node, f"{base}.{alias.name}")
-
-
-def _importable(reading: Reading, node: ast.AST, name: str) -> None:
-    if name in rules.IMPORTS or name.startswith(rules.IMPORT_PREFIXES) or reading.is_library(name):
-        return
-    raise Objection(node, f"imports {name}", "kernels need torch, triton and math; a task may allow more (imports:)")
-
-
-def _path(node: ast.AST, path: str) -> None:
-    """Object to an imported path that no kernel file needs."""
-    for prefix, why in rules.FORBIDDEN_PATHS.items():
-        if path == prefix or path.startswith(prefix + "."):
-            raise Objection(node, f"{prefix} {why}", "leave it out")
-    _, *parts = path.split(".")
-    for part in parts:
-        if part in rules.HOST_MODULES:
-            raise Objection(node, f"{path} reaches the module {part}", "kernels need torch, triton and math")
-    if path.startswith("torch.cuda.") and parts[1] not in rules.ALLOWED_CUDA:
-        raise Objection(node, f"{path} is the judge's", "launch kernels on the current stream and return")
-    if path.startswith("torch._") and not "torch._inductor.runtime".startswith(path[:23]):
-        raise Objection(node, f"{path} reaches into the runtime", "leave it out")
-    if path.startswith("torch.set_"):
-        raise Objection(node, f"{path} changes global settings", "leave it out")
-
-
 def _names(reading: Reading) -> None:
-    defined = {node.name for node in reading.nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     for node in reading.nodes:
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.Yield | ast.YieldFrom):
             raise Objection(node, "suspends its work", "compute the result before forward returns")
@@ -137,10 +101,12 @@ def _names(reading: Reading) -> None:
             raise Objection(node, "makes a class at run time", "write the class out")
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
             continue
+        if node.id.startswith("__") and node.id.endswith("__") and node.id not in rules.ALLOWED_NAMES:
+            raise Objection(node, f"{node.id} reaches into the interpreter", "leave it out")
         why = rules.FORBIDDEN_NAMES.get(node.id)
         if why and not _is_local(reading, node):
             raise Objection(node, f"{node.id} {why}", "leave it out")
-        if node.id == "Model" and "Model" not in defined:
+        if node.id == "Model" and "Model" not in reading.written:
             raise Objection(node, "uses the reference's class Model", "compute the result in Triton")
 
 
@@ -167,25 +133,36 @@ def _attributes(reading: Reading) -> None:
     for node in reading.nodes:
         match node:
             case ast.Attribute(attr=attr):
-                _attribute(node, attr)
-                _path(node, reading.path(node))
+                _attribute(reading, node, attr)
             case ast.MatchClass(kwd_attrs=attrs):
                 # `case Thing(attr=name)` reads an attribute too.
                 for attr in attrs:
-                    _attribute(node, attr)
-                    if attr in rules.COMPUTE_METHODS:
+                    _attribute(reading, node, attr)
+                    if attr in rules.COMPUTING or is_private(attr):
                         raise Objection(node, f"reads {attr} through a pattern", "name the attribute")
             case ast.Constant(value="meta"):
                 raise Objection(node, "the meta device tells a judged call from a timed one", "leave it out")
 
 
-def _attribute(node: ast.AST, name: str) -> None:
+def _attribute(reading: Reading, node: ast.AST, name: str) -> None:
     if name.startswith("__") and name.endswith("__") and name not in rules.ALLOWED_DUNDERS:
         raise Objection(node, f"reaches {name}", "leave it out")
-    if name in rules.FORBIDDEN_ATTRIBUTES:
-        raise Objection(node, f"{name} {rules.FORBIDDEN_ATTRIBUTES[name]}", "leave it out")
+    path = reading.path(node) if isinstance(node, ast.Attribute) else ""
+    named = reading.is_module(path) or (reading.is_library(path) and name == "triton")
+    if name in rules.FORBIDDEN_ATTRIBUTES and not named:
+        raise Objection(node, f"{path or name} {rules.FORBIDDEN_ATTRIBUTES[name]}", "leave it out")
     if name.startswith("register_") and name.endswith("_hook"):
         raise Objection(node, f"{name} runs code outside of the forward", "leave it out")
+    if name == "format" and not path and not _is_plain_template(node):
+        raise Objection(node, "format may read attributes that cannot be read here", "use an f-string")
+
+
+def _is_plain_template(node: ast.AST) -> bool:
+    """Whether text is written out and its `{…}` name no attributes or elements."""
+    match node:
+        case ast.Attribute(value=ast.Constant(value=str() as text)):
+            return re.search(r"\{[^{}:!]*[.\[]", text) is None
+    return False
 
 
 def _patches(reading: Reading) -> None:
@@ -210,8 +187,7 @@ def _changed(reading: Reading, node: ast.Attribute | ast.Subscript) -> None:
         raise Objection(node, f"changes {ast.unparse(node)[:60]}", "objects of others must stay as they are")
     if not isinstance(first, ast.Name):
         return
-    classes = {other.name for other in reading.nodes if isinstance(other, ast.ClassDef | ast.FunctionDef)}
-    if first.id in reading.aliases or (isinstance(node, ast.Attribute) and first.id in classes):
+    if first.id in reading.aliases or (isinstance(node, ast.Attribute) and first.id in reading.written):
         raise Objection(node, f"changes {ast.unparse(node)[:60]}", "libraries must stay as they are")
 
 
@@ -262,6 +238,10 @@ def _classes(reading: Reading) -> None:
 
 def _methods(owner: ast.ClassDef) -> None:
     names = [node.name for node in owner.body if isinstance(node, ast.FunctionDef)]
+    for part in (part for node in owner.body for part in ast.walk(node)):
+        kept = part.id if isinstance(part, ast.Name) else part.name if isinstance(part, ast.FunctionDef) else ""
+        if kept in MODULE_PRIVATE:
+            raise Objection(part, f"defines {kept}, which modules keep for themselves", "give it another name")
     for node in owner.body:
         if isinstance(node, ast.FunctionDef):
             special = node.name.startswith("__") and node.name.endswith("__")
@@ -288,9 +268,11 @@ def _no_fallback(reading: Reading) -> None:
 
 
 RULES: tuple[Callable[[Reading], None], ...] = (
-    _imports,
+    imports,
     _names,
     _attributes,
+    names_of_modules,
+    paths,
     _patches,
     _classes,
     _forward_is_plain,

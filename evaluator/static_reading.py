@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from evaluator import static_rules as rules
 from evaluator.launches import Kernel, bindings, find_kernels, is_jit
+from evaluator.static_members import MEMBERS
 from evaluator.types import Task
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -68,16 +68,28 @@ class Reading:
     @cached_property
     def aliases(self) -> dict[str, str]:
         """Local name -> dotted path of everything imported, and of names that are assigned such a path."""
-        names = dict(self.imports)
-        for _ in range(_ALIAS_ROUNDS):
-            found = {name: path for name, value in self._plain_bindings if (path := dotted(value, names))}
-            if found.items() <= names.items():
-                break
-            names = {**found, **names}
-        return names
+        return self._resolved[0]
+
+    @property
+    def settled(self) -> bool:
+        """Whether `aliases` holds every such name, rather than having given up on a long chain of them."""
+        return self._resolved[1]
 
     @cached_property
-    def _plain_bindings(self) -> list[tuple[str, ast.expr]]:
+    def _resolved(self) -> tuple[dict[str, str], bool]:
+        names = dict(self.imports)
+        for _ in range(_ALIAS_ROUNDS):
+            before = len(names)
+            for name, value in self.plain_bindings:
+                if name not in names and (path := dotted(value, names)):
+                    names[name] = path
+            if len(names) == before:
+                return names, True
+        return names, False
+
+    @cached_property
+    def plain_bindings(self) -> list[tuple[str, ast.expr]]:
+        """Every name with each value that it is assigned on its own."""
         found: list[tuple[str, ast.expr]] = []
         for node in self.nodes:
             match node:
@@ -89,13 +101,38 @@ class Reading:
                     found.append((name, value))
         return found
 
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """Names of the candidate's own classes and functions."""
+        return frozenset(node.name for node in self.nodes if isinstance(node, ast.ClassDef | ast.FunctionDef))
+
+    @cached_property
+    def defined(self) -> frozenset[str]:
+        """Every name of a function, class, variable, parameter or attribute that the candidate gives a meaning."""
+        return frozenset(name for node in self.nodes for name in _defined(node))
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names that are bound to something else than an imported path somewhere."""
+        names = {node.arg for node in self.nodes if isinstance(node, ast.arg)}
+        plain = {id(value): name for name, value in self.plain_bindings if self.path(value)}
+        for node in self.nodes:
+            match node:
+                case ast.Name(id=name, ctx=ast.Store()):
+                    value = _assigned(self.parents.get(id(node)))
+                    if value is None or id(value) not in plain:
+                        names.add(name)
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    names.add(name)
+        return frozenset(names)
+
     def path(self, node: ast.expr) -> str:
         """The dotted path that a name or attribute chain stands for; "" where it is nothing imported."""
         return dotted(node, self.aliases)
 
     def is_module(self, path: str) -> bool:
         """Whether an imported path is a module (rather than a function, class or value)."""
-        return path in rules.MODULES
+        return path in MEMBERS
 
     def is_library(self, path: str) -> bool:
         """Whether an imported path lies in a library that the task allows beside torch and triton."""
@@ -169,6 +206,20 @@ class Reading:
                 return any(self._ends(inner) for inner in body)
         return False
 
+    def in_constructor(self, node: ast.AST) -> bool:
+        """Whether a node runs as part of a constructor, and not of a function made there."""
+        function = next(self.functions_around(node), None)
+        return isinstance(function, ast.FunctionDef) and function.name == "__init__"
+
+    def is_shadowed(self, node: ast.expr) -> bool:
+        """Whether a path begins with an imported class, function or value whose name a variable has taken over."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self.variables:
+            return False
+        path = self.aliases.get(node.id, "")
+        return not self.is_module(path) and not self.is_library(path)
+
     def functions_around(self, node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda]:
         """The functions in whose bodies (not defaults or decorators) a node lies, innermost first."""
         child = node
@@ -192,23 +243,43 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
     """Local name -> dotted path of everything the module imports."""
-    names: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                root = alias.name.split(".")[0]
-                names[alias.asname or root] = alias.name if alias.asname else root
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return names
+    return {name: path for node in ast.walk(tree) for name, path in imported(node)}
+
+
+def imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that an import statement binds, each with its dotted path."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            first = alias.name.split(".")[0]
+            yield alias.asname or first, alias.name if alias.asname else first
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def is_private(name: str) -> bool:
+    """Whether a name begins with an underscore and is not one of Python's own (`__init__`)."""
+    return name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
+
+
+def _assigned(statement: ast.AST | None) -> ast.expr | None:
+    return statement.value if isinstance(statement, ast.Assign | ast.AnnAssign | ast.NamedExpr) else None
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+            yield name
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
 
 
 def dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
     """The full path an attribute chain stands for, its first name resolved through the imports; "" for others."""
     parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
+    while isinstance(node, ast.Attribute | ast.NamedExpr):
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
         node = node.value
     if not isinstance(node, ast.Name) or node.id not in aliases:
         return ""

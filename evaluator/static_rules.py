@@ -1,25 +1,8 @@
-"""The tables of the static stage: what a candidate may import, name and call outside its kernels."""
+"""The tables of the static stage: what a candidate may name and call; `static_members` has what it may import."""
 
 from __future__ import annotations
 
-IMPORTS = frozenset(
-    {
-        *("torch", "torch.nn", "torch.nn.functional", "torch._inductor.runtime"),
-        *("triton", "triton.language", "triton.tools.tensor_descriptor"),
-        *("math", "typing", "dataclasses", "functools", "itertools", "collections", "collections.abc", "enum"),
-        *("operator", "__future__"),
-        *("torch._inductor.runtime.triton_helpers", "torch._inductor.runtime.triton_heuristics"),
-        *("torch._inductor.runtime.hints", "torch._inductor.runtime.triton_compat"),
-    }
-)
-IMPORT_PREFIXES = ("triton.language.",)
-
-MODULES = IMPORTS | {
-    *("torch._inductor", "torch.cuda", "torch.autograd", "torch.nn.init", "torch.nn.utils", "torch.linalg"),
-    *("torch.special", "torch.fft", "torch.amp", "torch.func", "triton.tools"),
-    *("triton.language.extra", "triton.language.extra.libdevice", "triton.language.math", "triton.language.core"),
-}
-"""Paths that are modules: to be written out where they are used, never handed around."""
+from evaluator.static_members import ONLY_METHODS, TENSOR_FUNCTIONS
 
 HOST_MODULES = frozenset(
     {
@@ -55,12 +38,26 @@ FORBIDDEN_ATTRIBUTES = {
     **dict.fromkeys(("add_pre_run_hook", "pre_run_hooks"), "runs code outside of the forward"),
     **dict.fromkeys(("as_subclass", "_make_subclass", "_make_wrapper_subclass"), "makes a tensor that is not exact"),
     **dict.fromkeys(("set_", "share_memory_", "resize_"), "changes what memory a tensor stands for"),
+    **dict.fromkeys(
+        ("get_capture_scope", "used_global_vals", "hash_cache", "device_caches"), "reaches into the launcher"
+    ),
+    **dict.fromkeys(
+        ("torch", "triton", "sys", "builtins", "importlib", "ctypes"), "is a module that another one holds"
+    ),
+    "compile": "lets Inductor write the kernel",
+    **dict.fromkeys(("format_map", "set_submodule"), "reaches attributes that cannot be read here"),
     "mro": "reaches into the interpreter",
     **dict.fromkeys(("is_meta", "_version"), "tells a judged call from a timed one"),
 }
 
 ALLOWED_DUNDERS = frozenset({"__init__", "__name__", "__version__", "__post_init__"})
 """Double-underscore attributes that may be named."""
+
+ALLOWED_NAMES = frozenset({"__name__", "__doc__", "__debug__", "__file__"})
+"""Double-underscore names that may be read."""
+
+ALLOWED_PRIVATE = frozenset({"_replace", "_asdict", "_fields", "_make"})
+"""Private attributes that are public ones of a named tuple."""
 
 DEFINABLE_DUNDERS = ALLOWED_DUNDERS | {
     *("__repr__", "__str__", "__len__", "__iter__", "__eq__", "__lt__", "__hash__", "__call__", "__contains__"),
@@ -107,11 +104,6 @@ FORBIDDEN_PATHS = {
 }
 """Dotted prefixes under the imported roots."""
 
-ALLOWED_CUDA = frozenset(
-    {*("get_device_properties", "current_device", "is_available", "get_device_capability", "device", "device_of")}
-)
-"""Names of `torch.cuda` that do no harm; streams, events, graphs and synchronisation are the judge's."""
-
 TORCH_ALLOCATION = frozenset(
     {
         *("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "ones", "full", "full_like", "tensor"),
@@ -119,52 +111,25 @@ TORCH_ALLOCATION = frozenset(
         *("Tensor", "Size", "device", "dtype", "no_grad", "inference_mode", "finfo", "iinfo", "memory_format"),
         *("float16", "bfloat16", "float32", "float64", "half", "float", "double", "int8", "int16", "int32", "int64"),
         *("uint8", "long", "int", "bool", "float8_e4m3fn", "float8_e5m2", "contiguous_format", "channels_last"),
-        *("nn", "cuda", "autograd", "strided", "flatten", "reshape", "transpose", "permute", "squeeze", "unsqueeze"),
+        *(
+            "nn",
+            "cuda",
+            "autograd",
+            "amp",
+            "strided",
+            "flatten",
+            "reshape",
+            "transpose",
+            "permute",
+            "squeeze",
+            "unsqueeze",
+        ),
         "preserve_format",
     }
 )
 """Members of `torch` that only allocate, describe or view: all that a strict task allows outside of kernels."""
 
-COMPUTE_METHODS = frozenset(
-    {
-        *(
-            "matmul",
-            "mm",
-            "bmm",
-            "addmm",
-            "baddbmm",
-            "mv",
-            "dot",
-            "einsum",
-            "softmax",
-            "log_softmax",
-            "sigmoid",
-            "tanh",
-        ),
-        *(
-            "relu",
-            "relu_",
-            "gelu",
-            "silu",
-            "exp",
-            "exp2",
-            "log",
-            "log2",
-            "sqrt",
-            "rsqrt",
-            "pow",
-            "square",
-            "abs",
-            "neg",
-        ),
-        *("sum", "mean", "var", "std", "norm", "prod", "cumsum", "cumprod", "logsumexp", "amax", "amin", "argmax"),
-        *("argmin", "sort", "topk", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "clamp", "clamp_"),
-        *("where", "masked_fill", "masked_fill_", "gather", "scatter", "scatter_", "index_select", "index_add_"),
-        *("layer_norm", "rms_norm", "batch_norm", "conv1d", "conv2d", "conv3d", "linear", "cross_entropy", "lerp"),
-        *("addcmul", "addcdiv", "outer", "roll", "flip", "repeat_interleave", "bincount", "histc", "round", "floor"),
-    }
-)
-"""Tensor methods and functions that compute: a strict task wants those in Triton."""
+IN_TRITON = "this task wants all computation in Triton"
 
 HOLDERS = frozenset({"Module", "Parameter", "ParameterList", "ParameterDict", "Buffer", "UninitializedParameter"})
 """Classes of `torch.nn` that compute nothing."""
@@ -213,6 +178,11 @@ DESCRIPTIONS = frozenset(
 
 TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "data"})
 """Attributes of a tensor that are tensors."""
+
+COMPUTING = (frozenset(name + end for name in TENSOR_FUNCTIONS for end in ("", "_")) | ONLY_METHODS) - (
+    VIEWS | DESCRIPTIONS | {"mode"}
+)
+"""Methods of a tensor that compute: a strict task wants those in Triton."""
 
 COMPUTING_BUILTINS = frozenset({"sum", "abs", "pow", "max", "min", "round", "divmod", "sorted"})
 """Python's own functions that compute when they are given a tensor."""

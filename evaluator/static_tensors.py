@@ -14,6 +14,8 @@ from evaluator.launches import is_jit
 from evaluator.static_reading import Reading, parameters
 
 _ROUNDS = 4
+_HELD = "[]"
+"""Added to a name whose value is a list or tuple of tensors."""
 Function = ast.FunctionDef
 
 
@@ -48,8 +50,8 @@ class Tensors:
         match node:
             case ast.Name(id=name):
                 return name in names
-            case ast.Subscript(value=value):
-                return self.is_tensor(value, names)
+            case ast.Subscript(value=value, slice=index):
+                return self.is_tensor(value, names) or (not isinstance(index, ast.Slice) and self.holds(value, names))
             case ast.Attribute(value=ast.Name(id="self"), attr=attr) if attr in self._held:
                 return True
             case ast.Attribute(value=value, attr=attr):
@@ -64,6 +66,17 @@ class Tensors:
                 return self.is_tensor(body, names) and self.is_tensor(orelse, names)
             case ast.Call(func=func):
                 return self._returns_tensor(func, names)
+        return False
+
+    def holds(self, node: ast.expr, names: set[str]) -> bool:
+        """Whether an expression is certainly a list or tuple of tensors alone."""
+        match node:
+            case ast.Name(id=name):
+                return f"{name}{_HELD}" in names
+            case ast.List(elts=elts) | ast.Tuple(elts=elts):
+                return bool(elts) and all(self.is_tensor(element, names) for element in elts)
+            case ast.Subscript(value=value, slice=ast.Slice()):
+                return self.holds(value, names)
         return False
 
     def _returns_tensor(self, func: ast.expr, names: set[str]) -> bool:
@@ -104,7 +117,7 @@ class Tensors:
         names = self._names[id(function)]
         bound: dict[str, list[ast.expr | None]] = {}
         for node in self._own[id(function)]:
-            for name, value in _bindings(node):
+            for name, value in bindings_of(node):
                 bound.setdefault(name, []).append(value)
             if isinstance(node, ast.Call):
                 self._pass_on(node, names)
@@ -115,9 +128,13 @@ class Tensors:
                 names.discard(name)
             elif name not in given:
                 names.add(name)
+            if all(value is not None and self.holds(value, names) for value in values):
+                names.add(name + _HELD)
+            else:
+                names.discard(name + _HELD)
         for inner in self.functions:
             if any(inner is node for node in self._own[id(function)]):
-                hidden = {arg.arg for arg in parameters(inner)}
+                hidden = {arg.arg + end for arg in parameters(inner) for end in ("", _HELD)}
                 self._names[id(inner)] |= names - hidden
         returned = [node.value for node in self._own[id(function)] if isinstance(node, ast.Return)]
         if returned and all(value is not None and self.is_tensor(value, names) for value in returned):
@@ -136,8 +153,12 @@ class Tensors:
             args = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)][offset:]
             pairs = [*zip(args, call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
             for parameter, value in pairs:
-                if parameter and self.is_tensor(value, names) and len(self._named[name]) == 1:
+                if not parameter or len(self._named[name]) > 1:
+                    continue
+                if self.is_tensor(value, names):
                     self._names[id(function)].add(parameter)
+                elif self.holds(value, names):
+                    self._names[id(function)].add(parameter + _HELD)
 
 
 def own_nodes(function: Function) -> Iterator[ast.AST]:
@@ -150,8 +171,8 @@ def own_nodes(function: Function) -> Iterator[ast.AST]:
             pending.extend(ast.iter_child_nodes(node))
 
 
-def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
-    """Names a node binds, each with the expression it takes its value from (an element of it for loops)."""
+def bindings_of(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    """The names a node binds, each with the expression it takes its value from (the first element of it for loops)."""
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
@@ -160,7 +181,7 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
             yield from _unpacked(target, value)
         case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
             if isinstance(target, ast.Name):
-                yield target.id, value
+                yield target.id, ast.Subscript(value=value, slice=ast.Constant(value=0), ctx=ast.Load())
             else:
                 yield from _unpacked(target, value)
         case ast.withitem(optional_vars=ast.expr() as target):

@@ -62,7 +62,7 @@ class GpuEvaluator(LocalEvaluator):
     """
 
     name = "gpu"
-    revision = 1
+    revision = 2
 
     def __init__(self, task: Task, settings: Mapping[str, Any], duplicates: Duplicates | None = None) -> None:
         """`duplicates` is given by whoever runs several evaluators that should know of each other's candidates."""

@@ -34,6 +34,9 @@ class LocalEvaluator(ABC):
     """Judges on this machine; see `evaluator.protocol.Evaluator` for the contract.
 
     A backend says what its name and target are, prepares itself before the first candidate, and judges one source.
+
+    The setting `static: False`, which is no config key, leaves the static stage out: for measuring what the other
+    stages see in sources that reading refuses. Such verdicts are never kept in the cache, nor taken from it.
     """
 
     name: str
@@ -49,7 +52,8 @@ class LocalEvaluator(ABC):
             wall_seconds=float(settings.get("timeout_s", 30.0)),
             memory_bytes=int(settings.get("memory_mb", 6144)) << 20,
         )
-        self._cache = self._open_cache(settings) if settings.get("cache", True) else None
+        self._reads = bool(settings.get("static", True))
+        self._cache = self._open_cache(settings) if settings.get("cache", True) and self._reads else None
         self._lock = threading.Lock()
         self._folder: Path | None = None
         self._closed = False
@@ -119,6 +123,8 @@ class LocalEvaluator(ABC):
 
     def _refused(self, source: KernelSource) -> Evaluation | None:
         """The verdict of the static stage alone where it objects: no worker is needed to say so."""
+        if not self._reads:
+            return None
         static = static_stage(self._task)
         return self._walked(source, [("static", static)]) if static(Facts(source)) else None
 
@@ -169,7 +175,7 @@ class LocalEvaluator(ABC):
     def _walked(self, source: KernelSource, stages: Sequence[tuple[str, Stage]]) -> Evaluation:
         started = time.perf_counter()
         facts = Facts(source)
-        verdict, records = walk(stages, facts)
+        verdict, records = walk([(name, stage) for name, stage in stages if self._reads or name != "static"], facts)
         if verdict.status is EvalStatus.HARNESS_ERROR:
             logger.error("%s: %s", self._task.name, verdict.reason)
         passed = verdict.status.passed
