@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from pydantic import Field
 
 from evaluator import hardware
 from evaluator.candidate_module import build_model, forward, load_candidate
+from evaluator.first_config import first_config_only
 from evaluator.types import Frozen, Scalar
 
 if TYPE_CHECKING:
@@ -96,11 +99,9 @@ class _Capture:
         self._backend = make_backend(self._target)
         self.launches: list[CompiledLaunch] = []
 
-    def active(self) -> Any:
+    @contextmanager
+    def active(self) -> Iterator[None]:
         """While entered, launches of jit functions (and of autotuned ones, first config) are captured."""
-        from unittest.mock import patch
-
-        from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
 
         capture = self
@@ -108,12 +109,8 @@ class _Capture:
         def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
             capture.launch(function, grid, args, kwargs)
 
-        def run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            first = tuner.configs[0]
-            return tuner.fn.run(*args, **{**kwargs, **first.all_kwargs()})
-
-        both = patch.object(JITFunction, "run", run), patch.object(Autotuner, "run", run_first)
-        return _Both(*both)
+        with patch.object(JITFunction, "run", run), first_config_only():
+            yield
 
     def launch(self, function: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compile one launch and note it."""
@@ -176,21 +173,6 @@ class _Capture:
         }
         _COMPILED[key] = made
         return made
-
-
-class _Both:
-    """Two patches entered and left together."""
-
-    def __init__(self, first: Any, second: Any) -> None:
-        self._patches = (first, second)
-
-    def __enter__(self) -> None:
-        for patch in self._patches:
-            patch.__enter__()
-
-    def __exit__(self, *details: object) -> None:
-        for patch in reversed(self._patches):
-            patch.__exit__(*details)
 
 
 def normalised_ptx(ptx: str, kernel: str) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluator.candidate_module import FILE_NAME
+from evaluator.first_config import first_config_only
 
 Addresses = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
@@ -102,7 +103,7 @@ def _scalar_or_pointer(value: Any) -> Any:
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Give `observer` every launch and access inside."""
+    """Give `observer` every launch and access inside; autotuned kernels run their first config."""
     from triton.runtime import interpreter
 
     builder = interpreter.interpreter_builder
@@ -162,6 +163,7 @@ def observed(observer: Observer) -> Iterator[None]:
         patch.object(interpreter.GridExecutor, "__call__", call),
         patch.object(interpreter.InterpretedFunction, "__call__", call_device),
         replaced_on(builder, replaced),
+        first_config_only(),
     ):
         yield
 

@@ -17,6 +17,7 @@ from evaluator.types import EvalStatus, KernelResources, LaunchProfile, Profile,
 from evaluator.worker_host import JobOutcome, WorkerHost
 
 if TYPE_CHECKING:
+    from evaluator.autotune import ConfigAlone
     from evaluator.calibration import Spread
     from evaluator.compile import CompiledLaunch
     from evaluator.hardware import Hardware
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 REDZONE_BYTES = 4096
 MAX_PROGRAMS = 4
+MAX_CONFIGS = 16
+"""Configs of a source that the interpreter runs, each through all checks."""
 # Modelled latencies below this share of the speed of light cannot be true, whatever the model's errors.
 IMPOSSIBLE_SHARE = 0.5
 DOUBTFUL_SHARE = 0.95
@@ -65,11 +68,22 @@ class CpuStages:
         return self._assemble(facts)
 
     def smoke(self, facts: Facts) -> Verdict | None:
-        """Every check case in the interpreter, compared with the reference."""
+        """Every check case in the interpreter, compared with the reference; each config of autotuned kernels alone."""
         cases = self.judge.cases()
-        facts.checks_total = len(cases)
+        configs = _configs(facts)
+        facts.checks_total = len(cases) * len(configs)
+        for alone in configs:
+            if verdict := self._check(facts, alone.source, cases):
+                if alone.total == 1:
+                    return verdict
+                which = f"config {alone.number} of {alone.total}"
+                explain = f"{which} ({alone.settings})\n{verdict.explain or verdict.reason}"
+                return Verdict(verdict.status, f"{which}: {verdict.reason}", explain)
+        return None
+
+    def _check(self, facts: Facts, source: str, cases: Sequence[Case]) -> Verdict | None:
         job = self._job("check", facts, cases=[case.for_worker() for case in cases], redzone_bytes=REDZONE_BYTES)
-        outcome = self.interpreter.run(job, self.limits)
+        outcome = self.interpreter.run({**job, "source": source}, self.limits)
         if verdict := failure(outcome):
             return verdict
         results = outcome.answer["result"]
@@ -79,7 +93,7 @@ class CpuStages:
             if verdict := self._judge_case(facts, case, result):
                 return verdict
             facts.checks_passed += 1
-        return None if facts.checks_passed == len(cases) else _forged("results are missing")
+        return None if len(results) >= len(cases) else _forged("results are missing")
 
     def model(self, facts: Facts, baseline: Mapping[str, float]) -> Verdict | None:
         """Modelled latency of every workload from its traced launches and compiled resources."""
@@ -241,6 +255,19 @@ class CpuStages:
         results = outcome.answer["result"]
         names = [workload.name for workload in self.task.workloads]
         return {name: [parse(launch) for launch in launches] for name, launches in zip(names, results, strict=True)}
+
+
+def _configs(facts: Facts) -> list[ConfigAlone]:
+    """What the interpreter is to run: the source, or one for each config that it lists for its autotuned kernels."""
+    from evaluator.autotune import ConfigAlone, configs_alone
+
+    text = facts.source.text
+    configs = configs_alone(text, MAX_CONFIGS, keep_lines=True) if "autotune" in text else []
+    if not configs or configs[0].total == 1:
+        return [ConfigAlone(1, 1, "", text)]
+    if len(configs) < configs[0].total:
+        facts.notes.append(f"{len(configs)} of {configs[0].total} autotune configs were run in the interpreter")
+    return configs
 
 
 def _unchecked(facts: Facts, workload: Workload, traces: Sequence[LaunchTrace]) -> Verdict | None:
