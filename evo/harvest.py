@@ -19,6 +19,7 @@ from evaluator.errors import EnvironmentUnusableError, HarnessError, KernevoErro
 from evaluator.source_hash import ast_hash
 from evaluator.types import TimingKind
 from evo.candidate import Record
+from evo.config import GpuEvaluatorConfig
 from evo.run import Run
 
 FACTS = "harvest.json"
@@ -135,9 +136,15 @@ def versions_of(run: Run) -> dict[str, str]:
 
 
 def reproduce_command(run: Run, kernel: Path, target: str) -> str:
-    """What to type to have a kernel judged again."""
+    """What to type to have a kernel judged again; `target` is the GPU of the kernel's evaluation."""
+    config = run.config.evaluator
     words = ["kernevo", "evaluate", str(kernel), "--task", run.config.task]
-    return shlex.join([*words, "--target", target] if target else words)
+    if not isinstance(config, GpuEvaluatorConfig):
+        return shlex.join([*words, "--target", target] if target else words)
+    # `target` is the product that measured it; `--target` is what it is compiled for before.
+    given = config.model_dump(include={"target", "baseline"}, exclude_defaults=True)
+    options = [word for name, value in sorted(given.items()) for word in (f"--{name}", value)]
+    return shlex.join([*words, "--evaluator", "gpu", *options])
 
 
 def _kernel(run: Run, record: Record, facts: Mapping[str, Any], out: Path) -> _File:

@@ -63,10 +63,12 @@ def failed(source: str, status: EvalStatus, stage: str, reason: str = "") -> Eva
 class RunMaker:
     """Adds candidates one by one; the folder holds a readable run after every step."""
 
-    def __init__(self, path: Path, task: str = "softmax") -> None:
+    def __init__(self, path: Path, task: str = "softmax", **evaluator: str) -> None:
         self.dir = RunDir(path)
         self.dir.create()
-        config = CampaignConfig.model_validate({"task": task, "budget": {"evaluations": 9}})
+        config = CampaignConfig.model_validate(
+            {"task": task, "budget": {"evaluations": 9}, "evaluator": {"type": "cpu", **evaluator}}
+        )
         self.dir.write_atomically(self.dir.config_resolved, config.model_dump_json())
         self._journal = Journal(self.dir.journal)
         self._records: dict[str, Record] = {}

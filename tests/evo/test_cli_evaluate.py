@@ -56,7 +56,7 @@ def test_json_output_holds_the_whole_evaluation_and_the_exit_code_agrees(monkeyp
     assert call("evaluate", "kernel.py", "--task", "softmax").code == code
 
 
-def test_the_thorough_mode_reaches_the_evaluator_and_prints_what_it_says(monkeypatch):
+def test_the_thorough_mode_reaches_the_one_worker_there_is_and_prints_what_it_says(monkeypatch):
     source = KernelSource(text=fakes.SEED)
     asked = []
 
@@ -71,6 +71,7 @@ def test_the_thorough_mode_reaches_the_evaluator_and_prints_what_it_says(monkeyp
     assert "memcheck found nothing" in call(*command, "--thorough").out
     assert "memcheck found nothing" not in call(*command).out
     assert [settings["thorough"] for settings in asked] == [True, False]
+    assert [settings["workers"] for settings in asked] == [1, 1]  # more would only wait
 
 
 @pytest.mark.parametrize(

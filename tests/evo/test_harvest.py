@@ -3,8 +3,11 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shlex
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -15,7 +18,9 @@ from evaluator.source_hash import ast_hash, structure_hash
 from evaluator.types import EvalStatus
 from evo.harvest import NothingCorrectError, harvest, header
 from policy.types import RewriteStep
+from tests.evo.cli_call import call
 from tests.evo.driver import campaign
+from tests.evo.fakes import SEED
 from tests.evo.run_maker import RunMaker, failed, passed
 
 
@@ -56,6 +61,39 @@ def test_the_header_says_how_fast_how_sure_and_where_from(run, tmp_path):
     for step in best.candidate.rewrites:
         assert f"grow(step={step.args['step']})" in text
     assert f"reproduce: kernevo evaluate {path} --task softmax --target h200" in text
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "target", "settings"),
+    [
+        ({"type": "cpu", "target": "a100"}, "a100", {"type": "cpu", "target": "a100"}),
+        ({"type": "gpu"}, "NVIDIA H200", {"type": "gpu", "target": "h200", "baseline": "best"}),
+        (
+            {"type": "gpu", "target": "h100", "baseline": "eager"},
+            "NVIDIA H100 80GB HBM3",
+            {"type": "gpu", "target": "h100", "baseline": "eager"},
+        ),
+    ],
+    ids=["cpu", "gpu", "gpu with settings"],
+)
+def test_the_command_in_a_file_judges_it_as_the_run_did(monkeypatch, tmp_path, evaluator, target, settings):
+    asked = []
+    judged = passed(SEED).model_copy(update={"target": target})
+
+    def create(given, task):
+        asked.append(given)
+        return nullcontext(SimpleNamespace(evaluate=lambda jobs: [(jobs[0], judged)]))
+
+    maker = RunMaker(tmp_path / "run", **evaluator)
+    maker.add(SEED, judged)
+    [path] = harvest(maker.load(), 1, tmp_path / "out")
+    [line] = [line for line in path.read_text().splitlines() if line.startswith("# reproduce: ")]
+    command = line.removeprefix("# reproduce: ")
+    assert json.loads((tmp_path / "out" / "harvest.json").read_text())["elites"][0]["reproduce"] == command
+    monkeypatch.setattr("evaluator.backends.create", create)
+    program, *words = shlex.split(command)
+    assert (program, call(*words).code) == ("kernevo", 0)
+    assert settings.items() <= asked[0].items()
 
 
 def test_the_json_beside_holds_the_same_facts(run, tmp_path):
