@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from unittest.mock import patch
 
+from evaluator.first_config import first_config_only
 from evaluator.gpu_memory import Arena, CudaArena, HostArena
 
 if TYPE_CHECKING:
@@ -186,6 +187,8 @@ class InterpreterPlatform:
         self.timer: Device = HostDevice()
         # The judge's arenas; a folder that holds nothing else.
         self.writable: Sequence[Path] = [Path(os.environ[ARENAS])] if ARENAS in os.environ else []
+        self._tuned = ExitStack()
+        self._tuned.enter_context(first_config_only())  # for as long as this process lives
 
     def open(self, token: Mapping[str, Any]) -> Arena:
         """Map an arena by its file."""

@@ -325,3 +325,10 @@ def test_duplicates_are_judged_where_the_settings_say_so():
     with GpuEvaluator(SMALL, settings) as evaluator:
         found = [evaluation for _, evaluation in evaluator.evaluate(jobs([KernelSource(text=SEED), twin]))]
     assert [evaluation.status for evaluation in found] == [EvalStatus.PASSED] * 2
+
+
+def test_an_autotuned_kernel_passes_without_a_gpu_to_tune_on(evaluator):
+    configs = "configs=[triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 32}, num_warps=2)], key=['n_cols']"
+    text = SEED.replace("@triton.jit\n", f"@triton.autotune({configs})\n@triton.jit\n")
+    found = one(evaluator, KernelSource(text=text.replace(", BLOCK=BLOCK, num_warps=4)", ")")))
+    assert found.status.passed, found.reason
