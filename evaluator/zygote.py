@@ -4,7 +4,8 @@ torch and triton are imported once (about 3 s), a fork costs about 20 ms. Contro
 SOCK_SEQPACKET socket: a JSON line with four descriptors (channel, stdout, stderr, status). On the status
 socket the zygote writes the child's pid, later its wait status; anything written or closed by the other side
 kills the child. When the control socket closes, every child is killed and the zygote ends, so nothing
-outlives the controller however it dies.
+outlives the controller however it dies. What a child started and left behind, in a session of its own even,
+becomes a child of the zygote's, which kills it.
 
 With `gpu` the children are workers of the gpu evaluator, which take many commands. A CUDA context does not survive a
 fork, so the parent touches no device and each child makes its own.
@@ -24,6 +25,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from evaluator import confine
+
 PID = struct.Struct("<i")
 FDS_PER_JOB = 4
 READY = b"ready"
@@ -32,6 +35,7 @@ READY = b"ready"
 def main(descriptor: int, kind: str = "job") -> None:
     """Serve jobs from the control socket `descriptor` until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
     _preload(kind)
@@ -126,6 +130,7 @@ class _Server:
 
     def _reap(self) -> None:
         while True:
+            self._kill_strays()
             try:
                 # Look before reaping: until then the pid cannot be reused, so its group can be killed safely.
                 seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -135,6 +140,8 @@ class _Server:
                 return
             _kill(seen.si_pid)
             _, wait_status = os.waitpid(seen.si_pid, 0)
+            if seen.si_pid not in self.status:
+                continue
             self._tell(seen.si_pid, wait_status)
             status = self.status.pop(seen.si_pid)
             if status in self.selector.get_map():
@@ -147,11 +154,20 @@ class _Server:
         except OSError:  # the judge has given this job up
             _kill(pid)
 
+    def _kill_strays(self) -> None:
+        """Kill what a job started and did not wait for, once its parent has gone."""
+        for pid in _children() - set(self.status):
+            _kill(pid)
+
     def _kill_all(self) -> None:
         for pid in self.status:
             _kill(pid)
-        while self.status:
-            pid, _ = os.waitpid(-1, 0)
+        while True:
+            self._kill_strays()
+            try:
+                pid, _ = os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
             self.status.pop(pid, None)
 
 
@@ -160,6 +176,10 @@ def _move_in(home: Path) -> None:
 
     os.environ.update(sandbox.private_folders(home))
     tempfile.tempdir = str(home)
+
+
+def _children() -> set[int]:
+    return set(map(int, Path("/proc/thread-self/children").read_text(encoding="ascii").split()))
 
 
 def _kill(pid: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import textwrap
 from contextlib import nullcontext
 from itertools import pairwise
@@ -215,3 +216,29 @@ def test_pools_can_fork_from_one_process(pool):
 
 def test_a_worker_is_as_good_as_new_after_the_ones_before_it(pool):
     assert load(pool, "VALUE = 1") is None
+
+
+def test_what_a_candidate_leaves_running_in_a_session_of_its_own_ends_with_its_worker(pool):
+    worker = pool.take()
+    pid_file = worker.home / "pid"
+    source = f"""
+        import os, signal
+        reads, writes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os.write(writes, b"away")
+            while True:
+                signal.pause()
+        os.read(reads, 4)
+        open({str(pid_file)!r}, "w").write(str(child))
+    """
+    try:
+        worker.request("load", 20.0, source=textwrap.dedent(source))
+        handle = os.pidfd_open(int(pid_file.read_text()))
+    finally:
+        pool.give_up(worker)
+    ended = select.poll()
+    ended.register(handle, select.POLLIN)
+    assert ended.poll(20_000), "it is still running"
+    os.close(handle)
