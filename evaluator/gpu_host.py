@@ -76,11 +76,16 @@ class Nursery:
             )
         self._ready = False
 
-    def fork(self, home: Path, output: int, *, confined: bool, slot: int) -> tuple[socket.socket, socket.socket]:
-        """The channel to a new worker, and the socket on which its pid and its end are told."""
+    def fork(
+        self, home: Path, output: int, *, confined: bool, slot: int, host_bytes: int
+    ) -> tuple[socket.socket, socket.socket]:
+        """The channel to a new worker, and the socket on which its pid and its end are told.
+
+        `host_bytes` of host memory are what a confined one may add once it is warm.
+        """
         channel, channel_child = socket.socketpair()
         status, status_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        gpu = {"platform": self.platform, "confined": confined, "slot": slot}
+        gpu = {"platform": self.platform, "confined": confined, "slot": slot, "host_bytes": host_bytes}
         message = json.dumps({"home": str(home), "gpu": gpu}).encode()
         with channel_child, status_child, self._lock:
             try:
@@ -123,7 +128,9 @@ class Nursery:
 class GpuWorker:
     """One process. Not thread-safe: one judge thread uses it at a time."""
 
-    def __init__(self, nursery: Nursery, folder: Path, *, confined: bool, slot: int, cache: Path | None) -> None:
+    def __init__(
+        self, nursery: Nursery, folder: Path, *, confined: bool, slot: int, host_bytes: int, cache: Path | None
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="worker-", dir=folder))
         if cache is not None:
             # What Triton compiles once per cache folder: helper modules of the driver, and the warm-up kernel.
@@ -131,7 +138,9 @@ class GpuWorker:
         self._ready = False
         self._pids_seen = 0
         self._output = (folder / f"{self.home.name}.out").open("w+b")
-        self._channel, self._status = nursery.fork(self.home, self._output.fileno(), confined=confined, slot=slot)
+        self._channel, self._status = nursery.fork(
+            self.home, self._output.fileno(), confined=confined, slot=slot, host_bytes=host_bytes
+        )
 
     def start(self) -> None:
         """Let it warm up on the device, and wait for it. Raises `HarnessError` with its last words when it fails."""
@@ -257,9 +266,13 @@ class WorkerPool:
         *,
         warm: int,
         gate: Callable[[], AbstractContextManager[None]],
+        host_bytes: int = sandbox.Limits().memory_bytes,
     ) -> None:
-        """`gate` is held while a worker opens or leaves the device: both would disturb whoever times on it."""
-        self._folder, self._gate = folder, gate
+        """`gate` is held while a worker opens or leaves the device: both would disturb whoever times on it.
+
+        `host_bytes` of host memory are what a candidate may add to a warm worker's.
+        """
+        self._folder, self._gate, self._host_bytes = folder, gate, host_bytes
         self._nursery = nursery
         self._warm: queue.Queue[GpuWorker] = queue.Queue()
         self._lock = threading.Lock()
@@ -288,12 +301,22 @@ class WorkerPool:
 
     def trusted(self) -> GpuWorker:
         """A worker of its own for the baseline."""
-        worker = GpuWorker(self._nursery, self._folder, confined=False, slot=0, cache=self._cache)
+        worker = self._worker(confined=False, slot=0)
         with self._lock:
             self._all.add(worker)
         with self._gate():
             worker.start()
         return worker
+
+    def _worker(self, *, confined: bool, slot: int) -> GpuWorker:
+        return GpuWorker(
+            self._nursery,
+            self._folder,
+            confined=confined,
+            slot=slot,
+            host_bytes=self._host_bytes,
+            cache=self._cache,
+        )
 
     def give_up(self, worker: GpuWorker) -> None:
         """Kill a worker that has judged its candidate."""
@@ -323,7 +346,7 @@ class WorkerPool:
             if self._closed:
                 return
             slot = next(sandbox.SLOTS)
-            worker = GpuWorker(self._nursery, self._folder, confined=True, slot=slot, cache=self._cache)
+            worker = self._worker(confined=True, slot=slot)
             self._all.add(worker)
         threading.Thread(target=self._warm_up, args=(worker,), name="kernevo-warm-up", daemon=True).start()
 

@@ -320,7 +320,7 @@ def preload() -> None:
     import evaluator.interpret  # noqa: F401
 
 
-def main(descriptor: int, platform: str, confined: bool, slot: int) -> None:
+def main(descriptor: int, platform: str, confined: bool, slot: int, host_bytes: int) -> None:
     """Wait for the judge's word, warm up, confine this process, then serve commands until the socket closes.
 
     Warming up uses the device, which may be somebody else's to time on at that moment.
@@ -335,7 +335,7 @@ def main(descriptor: int, platform: str, confined: bool, slot: int) -> None:
     found = PLATFORMS[platform]()
     warm_up(found)
     session = Session(found)
-    walls = enter(Path.cwd(), slot, found.writable) if confined else {}
+    walls = enter(Path.cwd(), slot, found.writable, host_bytes) if confined else {}
     channel.sendall(wire.dump({"walls": walls}))
     serve(channel, session)
 
@@ -367,13 +367,14 @@ def warm_up(platform: Platform) -> None:
     sys.modules.pop("candidate", None)
 
 
-def enter(home: Path, slot: int, writable: Sequence[Path]) -> dict[str, str]:
+def enter(home: Path, slot: int, writable: Sequence[Path], host_bytes: int) -> dict[str, str]:
     """Give up what a kernel does not need; unlike the CPU evaluator's jobs, this process may start compilers.
 
-    `writable` is what stays so beside `home`. The driver's memory mappings rule out a limit on address space. Returns
-    what became of each wall.
+    `writable` is what stays so beside `home`; `host_bytes` is what the process may add to its private memory, since the
+    driver's mappings rule out a limit on address space. Returns what became of each wall.
     """
     walls = wall_off(home, writable)
+    sandbox.limit_private_memory(host_bytes)
     walls["user"] = sandbox.drop_root(home, slot, files_are_walled=walls["files"] == "on")
     confine.prctl(confine.PR_SET_NO_NEW_PRIVS, 1)
     confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)

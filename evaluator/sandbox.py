@@ -143,6 +143,13 @@ def _set_limits(limits: Limits) -> None:
         limit(which, soft_wanted, hard_wanted)
 
 
+def limit_private_memory(more: int) -> None:
+    """Let this process write no more than `more` bytes of memory of its own beyond what it has now."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    now = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
+    limit(resource.RLIMIT_DATA, now + more, now + more)
+
+
 def limit(which: int, soft: int, hard: int) -> None:
     """Set a resource limit of this process; one that is lower already stays."""
     ceiling = resource.getrlimit(which)[1]

@@ -70,7 +70,7 @@ class GpuEvaluatorConfig(Section):
     timeout_s: PositiveFloat = 60.0
     """Wall-clock limit of one step of one candidate."""
     memory_mb: Annotated[int, Field(ge=256)] = 6144
-    """Address space that a candidate's compiler and interpreter processes may add."""
+    """Host memory that a candidate's processes may add: address space, and private memory on the GPU's side."""
     smoke: bool = True
     """Run candidates in Triton's interpreter before they meet the GPU; it sees reads past the end of a tensor."""
     duplicates: Literal["refuse", "judge"] = "refuse"

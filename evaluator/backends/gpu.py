@@ -106,7 +106,13 @@ class GpuEvaluator(LocalEvaluator):
             # Three processes import torch while the judge looks at the task.
             processes = self._given_processes or Processes.start(folder, machine.platform, machine.worker_environment)
             self._processes = processes
-            self._pool = WorkerPool(folder, processes.nursery, warm=self._workers, gate=machine.locks.shared)
+            self._pool = WorkerPool(
+                folder,
+                processes.nursery,
+                warm=self._workers,
+                gate=machine.locks.shared,
+                host_bytes=self._limits.memory_bytes,
+            )
             if reason := check_task(self._task, self._seed):
                 raise TaskError(f"{self._task.origin}: {reason}", "give inputs or shapes whose outputs vary")
             judge = Judge(self._task, self._seed)

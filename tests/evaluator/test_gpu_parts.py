@@ -242,3 +242,10 @@ def test_what_a_candidate_leaves_running_in_a_session_of_its_own_ends_with_its_w
     ended.register(handle, select.POLLIN)
     assert ended.poll(20_000), "it is still running"
     os.close(handle)
+
+
+def test_host_memory_beyond_the_limit_is_refused(pool):
+    source = "import torch\nKEPT = [torch.empty(1 << 28) for _ in range(8)]"
+    with pytest.raises(WorkerError) as failure:
+        load(pool, source)
+    assert failure.value.status is EvalStatus.OUT_OF_MEMORY, failure.value.reason
