@@ -118,10 +118,36 @@ def _exploits(result: Mapping[str, Any]) -> str:
     return f"{head}\n\n{table}" + "\n".join(rows)
 
 
+def _abuse(result: Mapping[str, Any]) -> str:
+    good, bad = result["good"].values(), result["bad"].values()
+    kept = sum(count for row in good for verdict, count in row["mixed"].items() if verdict in row["alone"])
+    named = sum(count for row in bad for verdict, count in row["verdicts"].items() if verdict in row["allowed"])
+    shift, memory = result["latency_shift"], result["gpu_memory_bytes"]
+    harmful = result["candidates"] - result["good_candidates"]
+    rows = [
+        f"| good kernels with the verdict they get alone | {kept} of {result['good_candidates']} |",
+        f"| bad kernels with a verdict that names their harm | {named} of {harmful} |",
+        f"| processes, folders left after closing | {len(result['processes_left'])}, {len(result['folders_left'])} |",
+    ]
+    if shift is not None and result["platform"] == "cuda":
+        rows.append(
+            f"| good kernels' latency against alone: median, worst | {shift['median']:.1%}, {shift['worst']:.1%} |"
+        )
+    if memory["before"] is not None:
+        rows.append(f"| GPU memory after, against before | {(memory['after'] - memory['before']) / 2**20:+.0f} MiB |")
+    head = (
+        f"**Abuse** ({result.get('gpu', 'no GPU: ' + result['platform'])}): {result['candidates']} candidates, "
+        f"{harmful} of which harm their worker in {len(bad)} ways, "
+        f"{result['candidates_per_minute']:g} a minute. {_source(result)}"
+    )
+    return f"{head}\n\n| | |\n|---|---|\n" + "\n".join(rows)
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluator_throughput": _throughput,
     "exploits_cpu": _exploits,
     "gpu_evaluator": _gpu,
+    "abuse": _abuse,
     "cpu_campaigns": _campaigns,
     "calibration": _calibration,
     "modelled_vs_measured": _measured,
