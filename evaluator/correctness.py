@@ -237,15 +237,18 @@ def _measure(want: torch.Tensor, exact: torch.Tensor | None) -> Yardstick:
     sums, plain = [0.0, 0, 0.0, 0], want.numel() > 0
     for _, _, piece, truth in _pieces(_Pair("", want, want, exact, Yardstick())):
         values = piece.float() if piece.dtype.itemsize == 1 else piece  # float8 has no isfinite
-        finite = values.isfinite()
-        sums[0] += float(torch.where(finite, values, 0).double().square().sum())
+        norms = [_norm(values), 0.0 if truth is None else _norm(truth)]
+        if math.isfinite(sum(norms)):  # as it is nearly always, and much quicker to find out
+            for at, value in enumerate((norms[0] ** 2, values.numel(), norms[1] ** 2, values.numel())):
+                sums[at] += value
+            continue
+        plain, finite = False, values.isfinite()
+        usable = finite if truth is None else finite & truth.isfinite()
+        sums[0] += _norm(torch.where(finite, values, 0)) ** 2
         sums[1] += int(finite.sum())
-        plain &= bool(finite.all())
         if truth is not None:
-            usable = finite & truth.isfinite()
-            sums[2] += float(torch.where(usable, truth, 0).square().sum())
+            sums[2] += _norm(torch.where(usable, truth, 0)) ** 2
             sums[3] += int(usable.sum())
-            plain &= bool(usable.all())
     scale = _root(sums[2], sums[3])
     reference = 0.0
     if plain and exact is not None and scale > 0:
@@ -253,6 +256,13 @@ def _measure(want: torch.Tensor, exact: torch.Tensor | None) -> Yardstick:
             assert truth is not None
             reference = max(reference, float(((values.double() - truth).abs_() / truth.abs().add_(scale)).max()))
     return Yardstick(_root(sums[0], sums[1]), scale, reference, plain and (exact is None or scale > 0))
+
+
+def _norm(values: torch.Tensor) -> float:
+    """Euclidean, summed in float64; not finite where a value is not."""
+    import torch
+
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64))
 
 
 def _root(total: float, count: float) -> float:

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from evaluator import correctness, judge
+from evaluator import correctness, judge, reference
 from evaluator.correctness import Comparison, Yardstick
 from evaluator.gpu_memory import Layout, Place, is_tensor
 from evaluator.types import Task, Workload
@@ -192,22 +192,22 @@ class DeviceCases:
             model, _ = self._model(workload, module)
             names = (self.task.name, workload.name, str(number))
             with judge.seeded(self._seed, *names, devices=self._devices()), self._placed():
-                inputs = [judge.floats_changed(value, change) for value in module["get_inputs"]()]
+                inputs = [reference.floats_changed(value, change) for value in module["get_inputs"]()]
             inputs = [value.to(self._device) if is_tensor(value) else value for value in inputs]
             try:
-                expected = judge.run_reference(model, inputs)
+                expected = reference.run_reference(model, inputs)
             except (RuntimeError, ValueError, IndexError):
                 if required:
                     raise
                 return None
-            if not required and not all(judge.is_finite(tensor) for tensor in expected):
+            if not required and not all(reference.is_finite(tensor) for tensor in expected):
                 return None
             growth = 1.0
             if variant and (plain := self.case(workload, number)) is not None:
                 growth = judge.output_growth(plain.expected, expected)
             label = f"{workload.name}, seed {number}" + (f", {variant}" if variant else "")
             large = sum(_nbytes(out) for out in expected) > EXACT_BYTES
-            exact = None if large else judge.exact_outputs(model, inputs, expected)
+            exact = None if large else reference.exact_outputs(model, inputs, expected)
             yards = correctness.measure(expected, exact)
             return DeviceCase(workload, label, inputs, expected, exact, yards, number, variant, growth)
 

@@ -182,7 +182,10 @@ class Checker:
             if self._depends_on_poison(case, place, outputs[0], poison):
                 text = f"{case.label}: the output depends on what freshly allocated memory held"
                 return verdict(EvalStatus.UNINITIALISED, text, "write every element of what forward allocates")
-            if self._depends_on_zones(case, place, poison):
+            if poison is None and self._right_only_when_watched(case, place):
+                text = f"{case.label}: right only while what forward allocates is filled and lies between red zones"
+                return verdict(EvalStatus.HARNESS_TAMPER, text, "do not look at what surrounds an allocation")
+            if self._depends_on_zones(case, place):
                 text = f"{case.label}: the output depends on what lies behind or before its inputs"
                 return verdict(EvalStatus.OUT_OF_BOUNDS, text, "mask loads at the tensors' ends")
         return verdict(found.status, f"{case.label}: {found.reason}", f"{case.label}\n{found.explain}")
@@ -193,16 +196,25 @@ class Checker:
             return False
         return same_outputs(a, self.run(case, place, POISONS[0])[1])
 
-    def _depends_on_zones(self, case: DeviceCase, place: int, poison: float | None) -> bool:
-        before = copies(self.run(case, place, poison)[1])
+    def _right_only_when_watched(self, case: DeviceCase, place: int) -> bool:
+        """Twice over, so that no kernel that is right now and then is accused."""
+        for poison, right in ((POISONS[0], True), (None, False)) * 2:
+            found = self.cases.compare(case, self.run(case, place, poison)[1])
+            if (found.status is None) is not right:
+                return False
+        return True
+
+    def _depends_on_zones(self, case: DeviceCase, place: int) -> bool:
+        """On poisoned memory, whose contents are the same each time."""
+        before = copies(self.run(case, place, POISONS[0])[1])
         fill_zones(self.bench.arena, self.carved, 0)
         try:
-            if same_outputs(before, self.run(case, place, poison)[1]):
+            if same_outputs(before, self.run(case, place, POISONS[0])[1]):
                 return False
         finally:
             fill_zones(self.bench.arena, self.carved)
         # A kernel that never answers the same twice says nothing about zones.
-        return same_outputs(before, self.run(case, place, poison)[1])
+        return same_outputs(before, self.run(case, place, POISONS[0])[1])
 
     def note(self, case: DeviceCase) -> None:
         """Remember a case, so that its answer is recognised when it comes again."""

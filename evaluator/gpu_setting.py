@@ -49,6 +49,8 @@ class Measured:
     energy_mj: float | None
     profile: Any
     """What the worker says of a block under the profiler."""
+    profiled: int
+    """Calls in that block."""
 
 
 @dataclass

@@ -56,6 +56,8 @@ LARGE_REFILL_ONE_IN = 4
 LARGE_SHARE = 1 / 8
 MAX_GIVEN = 8
 """Tensors of torch's that are held against the answer."""
+LONG_MS = 2.0
+"""Milliseconds per call beyond which one loop says enough: what disturbs the host hardly counts."""
 ENERGY_MS = 300.0
 MAX_KEPT_BYTES = 8 << 30
 """Outputs of one block that stay in memory until the judge has chosen which to check."""
@@ -112,9 +114,9 @@ class GpuStages:
     def profile(self, facts: Facts) -> None:
         """Which kernels the device's time goes to, and whether they are the candidate's own."""
         for workload in self.setting.cases.task.workloads:
-            answer = self._measured[workload.name].profile
-            self._coverage[workload.name] = self._cover(workload, answer)
-            self._agree(workload, busy_ms(read_work(answer)) / PROFILED_CALLS)
+            measured = self._measured[workload.name]
+            self._coverage[workload.name] = self._cover(workload, measured.profile)
+            self._agree(workload, busy_ms(read_work(measured.profile)) / measured.profiled)
         facts.profile = Profile(
             kind="measured",
             target=self.setting.target,
@@ -206,13 +208,14 @@ class GpuStages:
         samples = interleave(self._fitted(tier, carved), candidate, beside, time.perf_counter)
         summary = summarise(samples)
         # Like any other block to the candidate, so that it cannot behave for the profiler.
+        profiled = min(PROFILED_CALLS, self._fitted(tier, carved).block)
         profile = bench.request(
-            "profile", name=workload.name, count=PROFILED_CALLS, first=secrets.randbelow(64), lead_s=lead.seconds
+            "profile", name=workload.name, count=profiled, first=secrets.randbelow(64), lead_s=lead.seconds
         )
         slowest_ms = max(summary.median_ms, lead.call_ms)
-        clocks = self._clocks(workload, slowest_ms, samples, 1 if tier is SCREEN else LOOPS)
+        clocks = self._clocks(workload, slowest_ms, samples, 1 if tier is SCREEN or slowest_ms > LONG_MS else LOOPS)
         energy_mj = None if tier is SCREEN else setting.energy_mj(lambda: self._busy(workload, clocks.outside_ms))
-        return Measured(summary, clocks, checked, energy_mj, profile)
+        return Measured(summary, clocks, checked, energy_mj, profile, profiled)
 
     def _busy(self, workload: Workload, call_ms: float) -> int:
         """Calls back to back for long enough to read an energy counter."""

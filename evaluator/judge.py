@@ -7,7 +7,6 @@ that needs it.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import linecache
 import threading
@@ -17,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from evaluator import correctness, wire
+from evaluator import correctness, reference, wire
 from evaluator.correctness import Comparison
 from evaluator.digests import digests
 from evaluator.errors import KernevoError, TaskError
@@ -133,14 +132,14 @@ class Judge:
             module = reference_names(self.task, shape)
             init_args = constructor_args(module)
             model = module["Model"](*init_args)
-            inputs = [floats_changed(value, change) for value in module["get_inputs"]()]
+            inputs = [reference.floats_changed(value, change) for value in module["get_inputs"]()]
             try:
-                expected = run_reference(model, inputs)
+                expected = reference.run_reference(model, inputs)
             except (RuntimeError, ValueError, IndexError):
                 if required:
                     raise
                 return None
-            if not required and not all(is_finite(tensor) for tensor in expected):
+            if not required and not all(reference.is_finite(tensor) for tensor in expected):
                 return None  # the task does not allow such values
             state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
             return Case(
@@ -150,7 +149,7 @@ class Judge:
                 inputs=inputs,
                 digests=digests(state, inputs),
                 expected=expected,
-                exact=exact_outputs(model, inputs, expected),
+                exact=reference.exact_outputs(model, inputs, expected),
             )
 
 
@@ -238,48 +237,6 @@ def constructor_args(module: Mapping[str, Any]) -> list[Any]:
     return list(module["get_init_inputs"]()) if "get_init_inputs" in module else []
 
 
-def run_reference(model: Any, inputs: list[Any]) -> list[Any]:
-    """Flattened outputs of the reference on copies of the inputs. Raises TypeError for outputs that are no tensors."""
-    import torch
-
-    with torch.no_grad():
-        outputs = correctness.flatten(model(*copy.deepcopy(inputs)))
-    for output in outputs:
-        if not isinstance(output, torch.Tensor):
-            raise TypeError(f"the reference returned a {type(output).__name__}, expected tensors")
-    return [output.detach().clone() for output in outputs if isinstance(output, torch.Tensor)]
-
-
-def exact_outputs(model: Any, inputs: list[Any], expected: list[Any]) -> list[Any] | None:
-    """The float64 reference's outputs, or None where it cannot be upcast."""
-    import torch
-
-    try:
-        with _in_float64():
-            wide = [floats_changed(value, torch.Tensor.double) for value in inputs]
-            outputs = run_reference(copy.deepcopy(model).double(), wide)
-    except Exception:  # a reference that insists on its dtype; the tolerance still judges
-        return None
-    usable = len(outputs) == len(expected) and all(
-        got.dtype == torch.float64 or not want.is_floating_point() for got, want in zip(outputs, expected, strict=True)
-    )
-    return outputs if usable else None
-
-
-def floats_changed(value: Any, change: Callable[[Any], Any]) -> Any:
-    """`change(value)` for a float tensor, anything else as it is."""
-    import torch
-
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return change(value)
-    return value
-
-
-def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether a tensor holds no NaN and no inf."""
-    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
-
-
 def _without_contents(value: Any) -> Any:
     import torch
 
@@ -334,29 +291,6 @@ def _floats_on_meta(active: bool) -> Iterator[None]:
         yield
         return
     with Meta():
-        yield
-
-
-@contextmanager
-def _in_float64() -> Iterator[None]:
-    """Conversions to a narrower float inside the reference become conversions to float64."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    narrow = {torch.float32, torch.float16, torch.bfloat16}
-    shorthands = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
-
-    def widened(value: Any) -> Any:
-        return torch.float64 if isinstance(value, torch.dtype) and value in narrow else value
-
-    class Widen(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in shorthands:
-                return torch.Tensor.double(args[0])
-            named = {name: widened(value) for name, value in (kwargs or {}).items()}
-            return func(*[widened(value) for value in args], **named)
-
-    with Widen():
         yield
 
 

@@ -14,6 +14,8 @@ import torch
 
 Blocks = dict[int, int]
 """Address -> bytes."""
+_PIECE = 1 << 22
+"""Words looked at at once: the candidate's memory is limited, and these come out of it."""
 Sums = dict[int, tuple[int, int]]
 """Address -> two checksums."""
 
@@ -36,9 +38,12 @@ def contents(blocks: Blocks, device: str) -> Sums:
     """Checksums of blocks; one of them depends on the order of what lies there."""
     found: Sums = {}
     for address, size in blocks.items():
-        words = _bytes_at(address, size // 4 * 4, device).view(torch.int32)
-        places = torch.arange(words.numel(), dtype=torch.int32, device=words.device)
-        found[address] = int(words.sum(dtype=torch.int64)), int((words * places).sum(dtype=torch.int64))
+        plain, ordered = 0, 0
+        for words in torch.split(_bytes_at(address, size // 4 * 4, device).view(torch.int32), _PIECE):
+            places = torch.arange(words.numel(), dtype=torch.int32, device=words.device)
+            plain += int(words.sum(dtype=torch.int64))
+            ordered = 31 * ordered + int((words * places).sum(dtype=torch.int64))
+        found[address] = plain, ordered
     return found
 
 

@@ -106,7 +106,7 @@ CONFIRM = Tier(
 TIERS: dict[str, Tier] = {tier.name: tier for tier in (SCREEN, CONFIRM)}
 
 _WARMUP_SHARE = 0.25
-_WARMUP_SECONDS = 0.1
+_WARMUP_SECONDS = 0.05
 """Enough for a GPU that has just checked the same kernels; slow calls need not be repeated twenty times."""
 _LEAST_ROUNDS = 3
 

@@ -258,7 +258,9 @@ def describe(error: BaseException) -> dict[str, str]:
     root = _root_cause(error)
     status = _status_of(root)
     where = _candidate_line(error) or _candidate_line(root)
-    if not where and not _is(root, "UnsupportedError") and (own := _harness_line(root)):
+    # Memory that the harness asks for in vain is memory that the candidate has taken.
+    blameless = _is(root, "UnsupportedError") or status is EvalStatus.OUT_OF_MEMORY
+    if not where and not blameless and (own := _harness_line(root)):
         text = f"{own}: {type(root).__name__}: {_first_line(root)}"
         return _error(EvalStatus.HARNESS_ERROR, f"the worker failed in {text}")
     text = _PLAIN.get(status) or f"{type(root).__name__}: {_first_line(root)}"

@@ -46,6 +46,8 @@ ARENAS_SHARE = 0.35
 """Share of the device's memory for what candidates are given and return."""
 CANDIDATES_SHARE = 0.3
 """Share of the device's memory that candidates and the baseline may take for themselves, all together."""
+LEAST_BYTES = 1 << 30
+"""Of the device, for a candidate's context and workspaces."""
 NEAR_BEST = 0.97
 """Screened speedups down to this share of the best one seen are confirmed."""
 
@@ -127,6 +129,7 @@ class GpuEvaluator(LocalEvaluator):
         cases = DeviceCases(self._task, self._seed, machine.device, int(machine.memory_bytes * CASES_SHARE))
         budget = int(machine.memory_bytes * ARENAS_SHARE)
         ring, size, count = arena_plan(cases, budget, self._workers)
+        count, own_bytes = candidates_plan(cases, int(machine.memory_bytes * CANDIDATES_SHARE), count)
         for _ in range(count):
             self._arenas.put(machine.make_arena(size))
         baseline = None
@@ -144,7 +147,7 @@ class GpuEvaluator(LocalEvaluator):
             tier=self._tier,
             energy_mj=machine.energy_mj if self._settings.get("energy", True) else lambda run: None,
             has_clocks=machine.has_clocks,
-            memory_bytes=int(machine.memory_bytes * CANDIDATES_SHARE) // (count + 1),
+            memory_bytes=own_bytes,
             straight_to_confirm=self._timing_kind == "confirm",
         )
 
@@ -246,6 +249,18 @@ class _Desk:
 def default_workers(gpus: int = 1) -> int:
     """For each GPU its share of half the cores: a candidate keeps a compiler busy beside its worker. Eight at most."""
     return max(1, min(8, (os.cpu_count() or 1) // 2 // gpus))
+
+
+def candidates_plan(cases: DeviceCases, budget: int, count: int) -> tuple[int, int]:
+    """(candidates at once, bytes that each may take beside its arena): fewer than `count` where they need more.
+
+    The least is what the harness has a candidate keep (a block of two outputs and the one being made), as much as its
+    inputs for its own use, and what a context and its kernels take.
+    """
+    sizes = (cases.stand(workload).carve(1, 1) for workload in cases.task.workloads)
+    least = max(one.input_bytes + 3 * sum(place.nbytes for place in one.sinks[0]) for one in sizes) + LEAST_BYTES
+    count = max(1, min(count, budget // least - 1))  # the baseline is one more
+    return count, max(least, budget // (count + 1))
 
 
 def arena_plan(cases: DeviceCases, budget: int, workers: int) -> tuple[int, int, int]:

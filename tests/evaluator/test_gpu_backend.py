@@ -6,7 +6,7 @@ import pytest
 
 from evaluator import gpu_recall, gpu_stages
 from evaluator.backends import create
-from evaluator.backends.gpu import GpuEvaluator, arena_plan
+from evaluator.backends.gpu import LEAST_BYTES, GpuEvaluator, arena_plan, candidates_plan
 from evaluator.errors import EnvironmentUnusableError, TaskError
 from evaluator.gpu_cases import DeviceCases
 from evaluator.testing import SEED, TASK, EvaluatorTestCase, changed, jobs
@@ -332,3 +332,20 @@ def test_an_autotuned_kernel_passes_without_a_gpu_to_tune_on(evaluator):
     text = SEED.replace("@triton.jit\n", f"@triton.autotune({configs})\n@triton.jit\n")
     found = one(evaluator, KernelSource(text=text.replace(", BLOCK=BLOCK, num_warps=4)", ")")))
     assert found.status.passed, found.reason
+
+
+def test_a_kernel_that_is_right_only_while_its_memory_is_watched_tampers(evaluator):
+    text = SEED.replace("n_cols, BLOCK: tl", "n_cols, times, BLOCK: tl").replace("row, total)", "row, total * times)")
+    text = text.replace("x, out, x.shape[1], BLOCK", "x, out, x.shape[1], 1.0 if out.storage_offset() else 2.0, BLOCK")
+    found = one(evaluator, KernelSource(text=text))
+    assert found.status is EvalStatus.HARNESS_TAMPER, found.reason
+    assert "right only while" in found.reason
+
+
+def test_candidates_that_need_more_memory_are_judged_fewer_at_once():
+    cases = DeviceCases(SMALL, 0, "cpu", 1 << 30)
+    assert candidates_plan(cases, 90 * LEAST_BYTES, 8) == (8, 10 * LEAST_BYTES)
+    count, own = candidates_plan(cases, 4 * LEAST_BYTES, 8)
+    assert count == 2
+    assert own > LEAST_BYTES
+    assert candidates_plan(cases, 0, 8)[0] == 1

@@ -118,7 +118,7 @@ def test_warm_up_is_not_among_the_samples():
     calls = itertools.count()
 
     def cold_at_first(count, first):
-        return run_block(device, lambda _: device.launch(1e-2 if next(calls) < 10 else 1e-5), count, first)
+        return run_block(device, lambda _: device.launch(2e-3 if next(calls) < 10 else 1e-5), count, first)
 
     samples = interleave(SCREEN, cold_at_first, None, device.now)
     assert max(ms for block in samples.candidate for ms in block.ms) < 1
