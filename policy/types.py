@@ -46,6 +46,10 @@ class ProposalRequest(Frozen):
     seed: int
     """The only randomness a deterministic policy may use."""
     count: int = Field(default=1, ge=1)
+    inspirations: tuple[ParentView, ...] = ()
+    """Elites of other cells of the archive, best first."""
+    attempts: tuple[ParentView, ...] = ()
+    """Judged children of the same parents, earliest first; failed ones too."""
     taken: frozenset[str] = frozenset()
     """Normalised AST hashes already judged in this run: proposing one again is a waste."""
 
