@@ -8,7 +8,7 @@ CONSTRAINTS := $(shell nvidia-smi -L >/dev/null 2>&1 && echo constraints/gpu.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev quickstart test lint types layers unit format bench docs clean
+.PHONY: help install install-dev quickstart test lint types layers unit format bench bench-gpu docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,14 @@ format: install-dev  ## let ruff mend what it can
 
 bench: install  ## run the CPU benchmarks and write benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.evaluator_throughput
+
+bench-gpu: install-dev  ## everything that needs an NVIDIA GPU: tests, figures, exploits, abuse, a campaign
+	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m benchmarks.gpu_evaluator
+	$(BIN)/python -m benchmarks.exploits --evaluator gpu --at-once 3 --workers 5 --timeout 10
+	$(BIN)/python -m benchmarks.abuse
+	$(BIN)/python -m benchmarks.gpu_campaign
+	$(BIN)/python -m benchmarks.tables
 
 docs: install-dev  ## regenerate the generated parts of docs/ and README
 	$(BIN)/python -m evo.docs

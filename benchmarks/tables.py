@@ -93,6 +93,13 @@ def _gpu(result: Mapping[str, Any]) -> str:
             f"- confirm tier {part['repeats']} times over: relative standard deviation {part['median_rel_std']:.2%} of "
             f"the median, {part['ratio_rel_std']:.2%} of the ratio to the baseline. {_source(part)}"
         )
+    if "kernelbench" in result:
+        part = result["kernelbench"]
+        lines.append(
+            f"- a 6 GB softmax kernel judged with five seeds and {max(part['ours_samples'].values())} timed calls: "
+            f"{part['ours_seconds']:g} s, {part['times_faster']:g} times faster than KernelBench's own judge "
+            f"({part['theirs_seconds']:g} s) on the same GPU. {_source(part)}"
+        )
     gpu = next(iter(result.values()))["gpu"]
     return f"**GPU evaluator** ({gpu}):\n\n" + "\n".join(lines)
 
@@ -109,13 +116,28 @@ def _exploits(result: Mapping[str, Any]) -> str:
         f"of {peer['controls_passed'] + peer['controls_rejected']} |"
         for name, peer in result["peers"].items()
     ]
+    held_to = (
+        "The cpu evaluator is held to what reading and running at small shapes can show; the rest is beyond it. "
+        if result["evaluator"] == "cpu"
+        else ""
+    )
     head = (
-        f"**Exploits**: {result['exploits']} cheating kernels and {result['controls']} honest ones. The cpu evaluator "
-        f"is held to what reading and running at small shapes can show; the rest is beyond it. The peers read sources "
-        f"only. {_source(result)}"
+        f"**Exploits**, {result['evaluator']} evaluator: {result['exploits']} cheating kernels and "
+        f"{result['controls']} honest ones. {held_to}The peers read sources only. {_source(result)}"
     )
     table = "| judge | caught | beyond it | missed | honest kernels rejected |\n|---|---|---|---|---|\n"
     return f"{head}\n\n{table}" + "\n".join(rows)
+
+
+def _campaign(result: Mapping[str, Any]) -> str:
+    """A campaign with measured fitness."""
+    first, again = result["recorded"], result["measured_again"]
+    return (
+        f"**Campaign on the GPU** ({result['target']}): {result['task']}, {result['evaluations']} evaluations in "
+        f"{result['seconds']:.0f} s; the best kernel takes {first['latency_ms']:.4g} ms, {first['speedup']:.3f}x over "
+        f"the baseline, *measured*. Measured again in a new process: {again['latency_ms']:.4g} ms, {again['speedup']:.3f}x "
+        f"(latency {result['moved']['latency']:+.1%}, ratio {result['moved']['ratio']:+.1%}). {_source(result)}"
+    )
 
 
 def _abuse(result: Mapping[str, Any]) -> str:
@@ -146,7 +168,9 @@ def _abuse(result: Mapping[str, Any]) -> str:
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluator_throughput": _throughput,
     "exploits_cpu": _exploits,
+    "exploits_gpu": _exploits,
     "gpu_evaluator": _gpu,
+    "gpu_campaign": _campaign,
     "abuse": _abuse,
     "cpu_campaigns": _campaigns,
     "calibration": _calibration,
