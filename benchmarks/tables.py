@@ -131,12 +131,12 @@ def _exploits(result: Mapping[str, Any]) -> str:
 
 def _campaign(result: Mapping[str, Any]) -> str:
     """A campaign with measured fitness."""
-    first, again = result["recorded"], result["measured_again"]
+    first, again, moved = result["recorded"], result["measured_again"], result["moved"]
     return (
         f"**Campaign on the GPU** ({result['target']}): {result['task']}, {result['evaluations']} evaluations in "
         f"{result['seconds']:.0f} s; the best kernel takes {first['latency_ms']:.4g} ms, {first['speedup']:.3f}x over "
-        f"the baseline, *measured*. Measured again in a new process: {again['latency_ms']:.4g} ms, {again['speedup']:.3f}x "
-        f"(latency {result['moved']['latency']:+.1%}, ratio {result['moved']['ratio']:+.1%}). {_source(result)}"
+        f"the baseline, *measured*. Measured again in a new process: {again['latency_ms']:.4g} ms, "
+        f"{again['speedup']:.3f}x (latency {moved['latency']:+.1%}, ratio {moved['ratio']:+.1%}). {_source(result)}"
     )
 
 
