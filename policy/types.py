@@ -10,6 +10,8 @@ from pydantic import Field
 from evaluator.types import Evaluation, Frozen, KernelSource, Scalar, Task
 
 Role = Literal["system", "user", "assistant", "tool"]
+Form = Literal["structured", "diff", "full"]
+"""How a policy answers: rewrites of the catalogue as JSON, search/replace blocks, or a whole file."""
 
 
 class Message(Frozen):
