@@ -1,0 +1,93 @@
+"""How many tokens a text costs: by its length, by a model's own tokenizer, or by asking a server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from evaluator.errors import UsageError
+
+
+class TokenCounter(Protocol):
+    """What a prompt's budget is counted with."""
+
+    def count(self, text: str) -> int:
+        """Tokens in `text`, without special tokens around it."""
+
+
+class ByRatio:
+    """Bytes of UTF-8 / `bytes_per_token`, rounded up: needs no tokenizer.
+
+    3.5 bytes a token is on the careful side for Triton source with common vocabularies of 100 k tokens and more; it is an
+    estimate all the same. Use `FromTokenizer` where a context must be filled to the brim.
+    """
+
+    def __init__(self, bytes_per_token: float = 3.5) -> None:
+        if not bytes_per_token > 0:
+            raise UsageError(f"bytes_per_token is {bytes_per_token}", "use a number above 0, e.g. 3.5")
+        self.bytes_per_token = bytes_per_token
+
+    def count(self, text: str) -> int:
+        """Estimated tokens in `text`."""
+        return math.ceil(len(text.encode("utf-8", "surrogatepass")) / self.bytes_per_token)
+
+
+class FromTokenizer:
+    """Counts with the tokenizer in a local folder, loaded at the first count; never from the network.
+
+    The first `count` raises UsageError when the folder holds no tokenizer or transformers is not installed.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._tokenizer: Any = None
+
+    def count(self, text: str) -> int:
+        """Tokens in `text`, special tokens around it not counted."""
+        if self._tokenizer is None:
+            self._tokenizer = _load(self.path)
+        # Tokenizers refuse unpaired surrogates.
+        readable = text.encode("utf-8", "replace").decode()
+        return len(self._tokenizer.encode(readable, add_special_tokens=False))
+
+
+class FromServer:
+    """Counts with a function that asks whoever serves the model, e.g. a call of vLLM's `/tokenize`.
+
+    Counts are remembered: a prompt that is cut to its budget counts the same parts again and again.
+    """
+
+    def __init__(self, ask: Callable[[str], int]) -> None:
+        self._ask = ask
+        self._known: dict[str, int] = {}
+
+    def count(self, text: str) -> int:
+        """Tokens in `text`, as the server says; its errors are the caller's."""
+        if text not in self._known:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[text] = self._ask(text)
+        return self._known[text]
+
+
+REMEMBERED = 256
+
+
+def _load(path: Path) -> Any:
+    if not path.is_dir():
+        raise UsageError(f"{path}: no folder with a tokenizer", "give the folder that holds tokenizer.json")
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise UsageError(
+            f"{path}: transformers is needed to read a tokenizer", "pip install 'kernevo[train]'"
+        ) from None
+    try:
+        return AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+    except (OSError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise UsageError(
+            f"{path}: no readable tokenizer: {first}", "give the folder that holds tokenizer.json"
+        ) from None
