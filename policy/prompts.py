@@ -30,7 +30,7 @@ def structured_prompt(request: ProposalRequest, applicable: Mapping[str, Sequenc
         f"Benchmark shapes: {_shapes(request)}",
         _verdict(parent),
         f"Kernel:\n```python\n{parent.source.text.rstrip()}\n```",
-        "Rewrites that apply:\n" + "\n".join(_rewrite_line(name, args) for name, args in applicable.items()),
+        "Rewrites that apply:\n" + "\n".join(rewrite_line(name, args) for name, args in applicable.items()),
     ]
     return (
         Message(role="system", content=SYSTEM),
@@ -60,7 +60,8 @@ def _verdict(parent: ParentView) -> str:
     return "\n".join(lines)
 
 
-def _rewrite_line(name: str, settings: Sequence[RewriteArgs]) -> str:
+def rewrite_line(name: str, settings: Sequence[RewriteArgs]) -> str:
+    """One line for a rewrite and its first argument settings, as JSON."""
     shown = "  ".join(_compact(args) for args in settings[:EXAMPLES_PER_REWRITE])
     rest = len(settings) - EXAMPLES_PER_REWRITE
     return f"- {name}: {shown}" + (f"  (and {rest} more)" if rest > 0 else "")

@@ -20,8 +20,8 @@ class TokenCounter(Protocol):
 class ByRatio:
     """Bytes of UTF-8 / `bytes_per_token`, rounded up: needs no tokenizer.
 
-    3.5 bytes a token is on the careful side for Triton source with common vocabularies of 100 k tokens and more; it is an
-    estimate all the same. Use `FromTokenizer` where a context must be filled to the brim.
+    An estimate that is meant to err on the long side for Triton source and vocabularies of 100 k tokens and more. Use
+    `FromTokenizer` where a context must be filled to the brim.
     """
 
     def __init__(self, bytes_per_token: float = 3.5) -> None:

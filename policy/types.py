@@ -35,6 +35,8 @@ class ParentView(Frozen):
     source: KernelSource
     evaluation: Evaluation | None = None
     rewrites: tuple[RewriteStep, ...] = ()
+    cell: Mapping[str, str] = Field(default_factory=dict)
+    """Behaviour descriptor -> word, e.g. `programs` -> `persistent`; empty where it was not placed in the archive."""
 
 
 class ProposalRequest(Frozen):

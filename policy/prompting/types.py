@@ -36,7 +36,7 @@ class PromptTooLongError(UsageError):
 
     def __init__(self, needed: int, budget: int) -> None:
         super().__init__(
-            f"the prompt needs {needed} tokens for its rules, the task and the parent's source, and its budget is {budget}",
+            f"rules, task and the parent's source alone need {needed} prompt tokens, and the budget is {budget}",
             "allow more prompt tokens, or serve the model with a longer context",
         )
         self.needed = needed
