@@ -91,7 +91,7 @@ def log_of(evaluation: Evaluation, lines: int, *, launches: bool = True) -> str:
     if evaluation.profile is not None:
         found += profile_lines(evaluation.profile, launches=launches)
     found += clipped(evaluation.explain, lines)
-    return "\n".join(found)
+    return "\n".join(dict.fromkeys(found))
 
 
 def _timing_lines(evaluation: Evaluation) -> list[str]:
@@ -102,7 +102,9 @@ def _timing_lines(evaluation: Evaluation) -> list[str]:
             interval = ""
             if timing.ratio_low is not None and timing.ratio_high is not None:
                 interval = f", 95 % interval {timing.ratio_low:.3f} to {timing.ratio_high:.3f}"
-            line += f", {timing.speedup:.3f}x the baseline{f' {timing.baseline}' if timing.baseline else ''}{interval}"
+            line += (
+                f", {timing.speedup:.3f}x the baseline{f' ({timing.baseline})' if timing.baseline else ''}{interval}"
+            )
         if timing.speed_of_light_ms is not None:
             line += f", speed of light {timing.speed_of_light_ms:.4g} ms"
         lines.append(line)
@@ -162,7 +164,7 @@ def _behaviour(view: ParentView) -> Mapping[str, str]:
 
 
 def history(view: ParentView) -> str:
-    """The rewrites that led to a kernel, e.g. `whole_row(), cache_hints(kind=…)`; empty without any."""
+    """The rewrites that made a kernel, e.g. `whole_row(kernel=softmax_kernel)`; empty without any."""
     return ", ".join(
         f"{inline(step.name)}({', '.join(f'{inline(key)}={inline(str(value))}' for key, value in step.args.items())})"
         for step in view.rewrites

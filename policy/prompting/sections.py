@@ -124,7 +124,7 @@ def values_of(asked: Asked, choice: Choice) -> dict[str, object]:
         else None,
         "attempts": _kernels(asked, "attempt", asked.request.attempts, choice),
         "inspirations": _kernels(asked, "inspiration", asked.inspirations, choice),
-        "notes": [note for number, note in enumerate(asked.notes, 1) if f"note {number}" in choice],
+        "notes": [f"- {note}" for number, note in enumerate(asked.notes, 1) if f"note {number}" in choice],
         "analysis": asked.analysis if "analysis" in choice else "",
         "strategy": asked.strategy if "strategy" in choice else "",
         "rewrites": [rewrite_line(name, settings) for name, settings in asked.applicable.items()],
