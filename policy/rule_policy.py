@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
 from evaluator.errors import UsageError
 from evaluator.source_hash import ast_hash
 from evaluator.types import KernelSource
+from policy.applicable import Applicable, parses
 from policy.prompts import structured_prompt
 from policy.rewrites.base import Rewrite, RewriteArgs, RewriteContext, RewriteError
-from policy.rewrites.catalogue import catalogue, rewrite_named
-from policy.rewrites.cst_tools import parse
 from policy.types import Message, ParentView, Proposal, ProposalRequest, RewriteStep
-
-ValueT = TypeVar("ValueT")
 
 ATTEMPTS_PER_CHILD = 6
 """Compositions tried before a child is given up: the rest of the neighbourhood is taken or does not apply."""
-CACHED_SOURCES = 512
 VERSION = "1"
 
 STRUCTURAL = 3.0
@@ -98,8 +93,8 @@ class RulePolicy:
         if max_steps < 1:
             raise UsageError(f"max_steps is {max_steps}", "use 1 or more")
         self.max_steps = max_steps
-        self.rewrites = _chosen(rewrites)
-        self._settings: _Bounded[Sequence[RewriteArgs]] = _Bounded(CACHED_SOURCES * len(self.rewrites))
+        self._known = Applicable(rewrites)
+        self.rewrites = self._known.rewrites
 
     def propose(self, requests: Sequence[ProposalRequest]) -> list[list[Proposal]]:
         """Up to `count` children per request; fewer where nothing new applies."""
@@ -107,14 +102,14 @@ class RulePolicy:
 
     def close(self) -> None:
         """Forget cached sources."""
-        self._settings.clear()
+        self._known.clear()
 
     def _children(self, request: ProposalRequest) -> list[Proposal]:
         rng = np.random.default_rng(request.seed)
         context = RewriteContext.of_task(request.task)
         taken = set(request.taken)
         taken |= {ast_hash(parent.source.text) for parent in request.parents}
-        parents = [parent for parent in request.parents if _parses(parent.source.text)]
+        parents = [parent for parent in request.parents if parses(parent.source.text)]
         children: list[Proposal] = []
         if not parents:
             return children
@@ -156,7 +151,7 @@ class RulePolicy:
             names = list(weights)
             shares = np.array([weights[name] for name in names])
             name = names[int(rng.choice(len(names), p=shares / shares.sum()))]
-            settings = self._applicable(source, name, context)
+            settings = self._known.settings(source, name, context)
             if settings:
                 rewrite, args = self.rewrites[name], settings[int(rng.integers(len(settings)))]
                 try:
@@ -177,14 +172,6 @@ class RulePolicy:
             name: WEIGHTS.get(name, STRUCTURAL) * favoured.get(name, 1.0) / (1 + used.count(name))
             for name in self.rewrites
         }
-
-    def _applicable(self, source: str, name: str, context: RewriteContext) -> Sequence[RewriteArgs]:
-        key = (source, name, context.model_dump_json())
-        found = self._settings.get(key)
-        if found is None:
-            found = tuple(self.rewrites[name].candidates(source, context))
-            self._settings.put(key, found)
-        return found
 
     def _proposal(
         self,
@@ -209,50 +196,11 @@ class RulePolicy:
         )
 
     def _prompt(self, request: ProposalRequest, parent: ParentView, context: RewriteContext) -> tuple[Message, ...]:
-        settings = {name: self._applicable(parent.source.text, name, context) for name in self.rewrites}
         asked = request.model_copy(update={"parents": (parent,)})
-        return structured_prompt(asked, {name: found for name, found in settings.items() if found})
+        return structured_prompt(asked, self._known.all(parent.source.text, context))
 
 
 def structured_answer(steps: Sequence[RewriteStep]) -> str:
     """The JSON text of a structured answer (see `policy.rewrites.json_schema`)."""
     payload = {"steps": [{"name": step.name, "args": dict(step.args)} for step in steps]}
     return json.dumps(payload, separators=(",", ":"))
-
-
-def _parses(source: str) -> bool:
-    try:
-        parse(source)
-    except RewriteError:
-        return False
-    return True
-
-
-def _chosen(names: Sequence[str] | None) -> dict[str, Rewrite[Any]]:
-    if names is None:
-        return catalogue()
-    try:
-        return {name: rewrite_named(name) for name in names}
-    except RewriteError as error:
-        raise UsageError(str(error), "see policy/rewrites/catalogue.py for the names") from None
-
-
-class _Bounded(Generic[ValueT]):
-    """A mapping that forgets its least recently used entries."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._values: OrderedDict[tuple[str, ...], ValueT] = OrderedDict()
-
-    def get(self, key: tuple[str, ...]) -> ValueT | None:
-        if key in self._values:
-            self._values.move_to_end(key)
-        return self._values.get(key)
-
-    def put(self, key: tuple[str, ...], value: ValueT) -> None:
-        self._values[key] = value
-        if len(self._values) > self._size:
-            self._values.popitem(last=False)
-
-    def clear(self) -> None:
-        self._values.clear()

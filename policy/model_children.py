@@ -1,0 +1,162 @@
+"""The part of a model policy that computes: prompts from requests, children from answers. Asks nobody.
+
+For one thread at a time: what it remembers is not locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluator import static_checks
+from evaluator.source_hash import ast_hash
+from evaluator.types import EvalStatus, KernelSource
+from policy.applicable import Applicable, parses
+from policy.chat import Answer, AskError, Question
+from policy.context import with_context
+from policy.edits import AnswerError, Edit, read_answer
+from policy.prompting import Phase, Prompt, PromptTooLongError, Repair, build_prompt
+from policy.reward import RewardSettings
+from policy.rewrites.base import RewriteContext
+from policy.rewrites.catalogue import json_schema, rewrite_named
+from policy.tokens import ByRatio, TokenCounter
+from policy.types import Form, Proposal, ProposalRequest, RewriteStep
+
+MAX_STEPS = 4
+"""Most steps of one structured answer."""
+
+_FORMS: dict[Form, tuple[Form, ...]] = {
+    "structured": ("structured",),
+    "diff": ("diff", "full"),
+    "full": ("full", "diff"),
+}
+"""Form asked for -> forms that are read."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """A readable answer. `objection` is what the static stage has against it; empty when nothing."""
+
+    edit: Edit
+    program: str
+    objection: str = ""
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """An answer that gives no child."""
+
+    kind: str
+    words: str
+    """For the model."""
+
+
+class Workshop:
+    """Makes prompts and reads answers, in one form."""
+
+    def __init__(
+        self,
+        form: Form,
+        *,
+        rewrites: Sequence[str] | None = None,
+        tokens: TokenCounter | None = None,
+        reward: RewardSettings | None = None,
+    ) -> None:
+        self.form = form
+        self._applicable = Applicable(rewrites)
+        self._tokens = tokens or ByRatio()
+        self._reward = reward
+
+    def can_be_asked(self, request: ProposalRequest) -> bool:
+        """Whether the parent parses and, for structured answers, some rewrite applies to it."""
+        parent = request.parents[0].source.text
+        return parses(parent) and (self.form != "structured" or bool(self._rewrites(request)))
+
+    def prompt(
+        self,
+        request: ProposalRequest,
+        budget: int,
+        *,
+        phase: Phase = "generate",
+        analysis: str = "",
+        repair: Repair | None = None,
+    ) -> Prompt:
+        """The prompt of one phase. Raises AskError("context_overflow") when it fits no budget."""
+        try:
+            return build_prompt(
+                with_context(request, reward=self._reward),
+                phase=phase,
+                form=self.form,
+                budget=budget,
+                tokens=self._tokens,
+                applicable=self._rewrites(request),
+                analysis=analysis,
+                repair=repair,
+                reward=self._reward,
+            )
+        except PromptTooLongError as error:
+            raise AskError("context_overflow", error.message, error.hint) from None
+
+    def _rewrites(self, request: ProposalRequest) -> dict[str, Any]:
+        return self._applicable.all(request.parents[0].source.text, RewriteContext.of_task(request.task))
+
+    def schema(self, request: ProposalRequest) -> dict[str, Any] | None:
+        """The JSON schema that an answer is held to; None for forms that are text."""
+        return json_schema(list(self._rewrites(request)), MAX_STEPS) if self.form == "structured" else None
+
+    def read(self, request: ProposalRequest, answer: Answer) -> Child | Unusable:
+        """The child that an answer makes of the first parent, with what the static stage says of it."""
+        context = RewriteContext.of_task(request.task)
+        parent = request.parents[0].source.text
+        try:
+            edit = read_answer(answer.text, parent, context, _FORMS[self.form], finish_reason=answer.finish_reason)
+        except AnswerError as error:
+            return Unusable(error.kind, str(error))
+        verdict = static_checks.check(edit.source, request.task)
+        if verdict.status is None:
+            return Child(edit, ast_hash(edit.source))
+        if verdict.status is EvalStatus.REJECTED_STATIC:
+            return Child(edit, ast_hash(edit.source), verdict.explain)
+        return Unusable(str(verdict.status), verdict.explain)
+
+    def forget(self) -> None:
+        """Drop what is remembered of sources."""
+        self._applicable.clear()
+
+
+def proposal_of(
+    request: ProposalRequest, child: Child, question: Question, answer: Answer, policy: str, **sampling: Any
+) -> Proposal:
+    """The proposal of one answer. Its sampling holds what `docs/llm.md` lists."""
+    edit = child.edit
+    told = {
+        "model": answer.model,
+        "form": edit.form,
+        "seed": question.seed,
+        "max_tokens": question.max_tokens,
+        "finish_reason": answer.finish_reason,
+        "prompt_tokens": answer.prompt_tokens,
+        "completion_tokens": answer.completion_tokens,
+        "dollars": answer.dollars,
+        "prompt_token_ids": answer.prompt_token_ids,
+        "answer_token_ids": answer.answer_token_ids,
+        "logprobs": answer.logprobs,
+        **sampling,
+    }
+    return Proposal(
+        source=KernelSource(text=edit.source),
+        operator=request.operator,
+        rewrites=edit.rewrites,
+        explanation=edit.explanation or _told(edit.rewrites) or f"{edit.form} answer of {answer.model}",
+        policy=policy,
+        policy_version=sampling.get("asked_model", answer.model),
+        messages=question.messages,
+        answer=answer.text,
+        sampling={name: value for name, value in told.items() if value is not None},
+    )
+
+
+def _told(steps: Sequence[RewriteStep]) -> str:
+    rewrites = [(rewrite_named(step.name), step.args) for step in steps]
+    return "; ".join(rewrite.explain(rewrite.parse_args(args)) for rewrite, args in rewrites)
