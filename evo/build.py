@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from evaluator.protocol import Evaluator
 from evaluator.types import Task
-from evo.config import CampaignConfig, PolicyConfig, RulePolicyConfig
+from evo.config import CampaignConfig, OpenAIPolicyConfig, RulePolicyConfig
 from evo.monitors import ConsoleMonitor, JsonlMonitor, Monitor
 from evo.run_dir import RunDir
 from policy.policy import Policy
+
+if TYPE_CHECKING:
+    from policy.model_policy import ModelSettings
+    from policy.openai_client import OpenAISettings
 
 
 def make_evaluator(config: CampaignConfig, task: Task) -> Evaluator:
@@ -19,18 +25,57 @@ def make_evaluator(config: CampaignConfig, task: Task) -> Evaluator:
     return create(config.evaluator.model_dump(), task)
 
 
-def _rule(config: RulePolicyConfig) -> Policy:
+def _rule(config: RulePolicyConfig, campaign: CampaignConfig) -> Policy:
     from policy.rule_policy import RulePolicy
 
     return RulePolicy(max_steps=config.max_steps, rewrites=config.rewrites)
 
 
-POLICIES: dict[str, Callable[[PolicyConfig], Policy]] = {"rule": _rule}
+def _openai(config: OpenAIPolicyConfig, campaign: CampaignConfig) -> Policy:
+    from policy.openai_policy import OpenAIPolicy
+    from policy.reward import RewardSettings
+    from policy.tokens import FromTokenizer
+
+    return OpenAIPolicy(
+        openai_settings(config),
+        model_settings(config),
+        form=config.form,
+        rewrites=config.rewrites,
+        tokens=FromTokenizer(config.tokenizer) if config.tokenizer else None,
+        reward=RewardSettings.model_validate(campaign.reward.model_dump()),
+    )
+
+
+def openai_settings(config: OpenAIPolicyConfig) -> OpenAISettings:
+    """Where and how the config's server is asked."""
+    from policy.openai_client import OpenAISettings
+
+    shared = set(OpenAISettings.model_fields) & set(OpenAIPolicyConfig.model_fields)
+    return OpenAISettings(
+        **{name: getattr(config, name) for name in sorted(shared)},
+        schema_field=config.json_schema,
+        prices=(config.price_prompt, config.price_completion),
+    )
+
+
+def model_settings(config: OpenAIPolicyConfig) -> ModelSettings:
+    """What is asked, and what happens when asking fails."""
+    from policy.model_policy import ModelSettings
+
+    return ModelSettings(**{field.name: getattr(config, field.name) for field in fields(ModelSettings)})
+
+
+POLICIES: dict[str, Callable[[Any, CampaignConfig], Policy]] = {"rule": _rule, "openai": _openai}
 
 
 def make_policy(config: CampaignConfig) -> Policy:
-    """The policy the config asks for."""
-    return POLICIES[config.policy.type](config.policy)
+    """The policy the config asks for; several are one ensemble."""
+    made = [(POLICIES[one.type](one, config), one.weight) for one in config.policies]
+    if len(made) == 1:
+        return made[0][0]
+    from policy.ensemble import EnsemblePolicy
+
+    return EnsemblePolicy(made)
 
 
 def _console(config: CampaignConfig, run_dir: RunDir, done: int) -> Monitor:

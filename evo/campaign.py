@@ -37,6 +37,7 @@ from evo.run_dir import RunDir
 from evo.scheduler import Plan, Scheduler
 from evo.streams import Streams
 from policy.policy import Policy
+from policy.summary import summary_of
 
 INTERRUPTED = "interrupted"
 
@@ -134,12 +135,14 @@ class Campaign:
             Streams(self.config.seed),
             lambda sha: self.dir.source(sha).text,
         )
+        self._monitors = Monitors([])
         try:
             self._restore()
             self._monitors = Monitors(build.make_monitors(self.config, self.dir, len(self._scheduler.records)))
             stopped = self._search(evaluator)
             self._note_session("end", stopped)
         finally:
+            self._tell_of_policy(policy)
             if self._given[0] is None:
                 evaluator.close()
             if self._given[1] is None:
@@ -149,6 +152,12 @@ class Campaign:
         finish.write_derived(run, self._scheduler.tuner)
         self._monitors.close()
         return CampaignResult(run, self._scheduler.best, stopped)
+
+    def _tell_of_policy(self, policy: Policy) -> None:
+        """What a policy that keeps count asked, however the session ends."""
+        summary = summary_of(policy)
+        if summary:
+            self._monitors.policy(summary)
 
     def _search(self, evaluator: Evaluator) -> str:
         while True:

@@ -101,13 +101,96 @@ class RulePolicyConfig(Section):
 
     type: Literal["rule"] = "rule"
     """Which policy proposes."""
+    weight: PositiveFloat = 1.0
+    """Share of the requests in a list of policies, relative to the others' weights."""
     max_steps: Annotated[int, Field(ge=1, le=8)] = 2
     """At most this many rewrites composed into one child."""
     rewrites: tuple[str, ...] | None = None
     """Names of the rewrites to use; the whole catalogue when left out."""
 
 
-PolicyConfig = Annotated[RulePolicyConfig, Field(discriminator="type")]
+class OpenAIPolicyConfig(Section):
+    """Asks a language model behind an OpenAI-compatible server, vLLM's first; needs `pip install 'kernevo[llm]'`."""
+
+    type: Literal["openai"]
+    """Which policy proposes."""
+    weight: PositiveFloat = 1.0
+    """Share of the requests in a list of policies, relative to the others' weights."""
+    model: Annotated[str, Field(min_length=1)]
+    """Name that the server knows the model by (`--served-model-name` of `vllm serve`)."""
+    base_url: str = "http://localhost:8000/v1"
+    """Where the server listens; usually ends in /v1."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """Environment variable with the API key (`EMPTY` is sent where it is unset); the key itself is never stored."""
+    server: Literal["vllm", "openai"] = "vllm"
+    """`vllm` also asks for token ids; `openai` sends nothing that other servers do not know."""
+    adapter: str | None = None
+    """LoRA adapter to ask in place of the model, by its name on the server."""
+    adapter_path: str | None = None
+    """Folder on the server's machine that vLLM loads the adapter from first; unloaded again at the end."""
+    form: Literal["structured", "diff", "full"] = "structured"
+    """What an answer is: rewrites of the catalogue as JSON, search-and-replace blocks, or the whole file."""
+    json_schema: Literal["response_format", "structured_outputs", "guided_json", "off"] = "response_format"
+    """Field that holds structured answers to their schema: every server's, vLLM's own, vLLM's before 0.12, none."""
+    phases: Annotated[tuple[Literal["analyse", "generate"], ...], Field(strict=False)] = ("generate",)
+    """`[analyse, generate]` first asks what bounds the parent; all its children share that analysis."""
+    rewrites: tuple[str, ...] | None = None
+    """Names of the rewrites that structured answers may use; the whole catalogue when left out."""
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.8
+    """Randomness of the answers."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Share of probability that tokens are drawn from."""
+    send_seed: bool = True
+    """Send a seed with every request; `false` for servers that cannot, such as vLLM on a CPU with long prompts."""
+    max_tokens: Annotated[int, Field(ge=16)] = 2048
+    """Tokens of one answer at most; never more than half of the context."""
+    context_tokens: Annotated[int, Field(ge=512)] | None = None
+    """Tokens of prompt and answer together; what the server says when left out, or 8192 where it does not."""
+    tokenizer: str | None = None
+    """Folder with the model's tokenizer, to count prompts exactly; estimated from their length when left out."""
+    logprobs: bool = True
+    """Ask for the log-probability of every token of an answer, which learning needs."""
+    extra_body: dict[str, Any] = {}
+    """More fields of every request, e.g. `{chat_template_kwargs: {enable_thinking: false}}`. No place for secrets."""
+    repair: bool = True
+    """Send an answer that cannot be used back once, with the reason."""
+    timeout_s: PositiveFloat = 120.0
+    """Seconds that one attempt may take."""
+    retries: Annotated[int, Field(ge=0, le=20)] = 3
+    """Attempts after the first, with growing pauses; what the server says in Retry-After is kept to."""
+    concurrency: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Requests in flight at once."""
+    requests_per_minute: PositiveFloat | None = None
+    """Requests sent in a minute at most."""
+    tokens_per_minute: PositiveFloat | None = None
+    """Tokens of prompts and longest answers in a minute at most."""
+    price_prompt: Annotated[float, Field(ge=0)] = 0.0
+    """Dollars per million tokens of prompts."""
+    price_completion: Annotated[float, Field(ge=0)] = 0.0
+    """Dollars per million tokens of answers."""
+    max_tokens_total: PositiveInt | None = None
+    """Tokens that a session may spend on prompts and answers; then it counts as a failure."""
+    max_dollars: PositiveFloat | None = None
+    """Dollars that a session may spend, by the prices above; then it counts as a failure."""
+    on_failure: Literal["fallback", "stop"] = "fallback"
+    """When the server fails or a budget is spent: rules answer in its place, or the campaign stops."""
+    pause_s: Annotated[float, Field(ge=0)] = 30.0
+    """With `fallback`: seconds without questions after a server could not be reached or refused."""
+    unusable_limit: PositiveInt = 50
+    """With `stop`: requests in a row without one usable answer before that counts as a failure."""
+
+
+OnePolicy = Annotated[RulePolicyConfig | OpenAIPolicyConfig, Field(discriminator="type")]
+
+
+def _policy_form(value: Any) -> str:
+    return "list" if isinstance(value, list | tuple) else "one"
+
+
+PolicyConfig = Annotated[
+    Annotated[OnePolicy, Tag("one")] | Annotated[tuple[OnePolicy, ...], Field(strict=False), Tag("list")],
+    Discriminator(_policy_form),
+]
 
 
 class ArchiveConfig(Section):
@@ -199,7 +282,7 @@ class CampaignConfig(Section):
     evaluator: Annotated[EvaluatorConfig, BeforeValidator(_typed)] = CpuEvaluatorConfig()
     """Who says whether a kernel is right and how fast it is."""
     policy: PolicyConfig = RulePolicyConfig()
-    """Who proposes rewrites."""
+    """Who proposes rewrites: one policy, or a list of policies that share the requests by `weight`."""
     search: SearchConfig = SearchConfig()
     """How parents, survivors and tuning trials are chosen."""
     budget: BudgetConfig
@@ -212,3 +295,8 @@ class CampaignConfig(Section):
     """Where candidates are judged."""
     elites: PositiveInt = 5
     """Distinct structures written to `elites/` at the end."""
+
+    @property
+    def policies(self) -> tuple[RulePolicyConfig | OpenAIPolicyConfig, ...]:
+        """The policies as a list, whether one or several are given."""
+        return self.policy if isinstance(self.policy, tuple) else (self.policy,)

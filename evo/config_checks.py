@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os.path
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from evaluator.yaml_reader import Document
-from evo.config import CampaignConfig
-from evo.config_keys import nearest
+from evaluator.yaml_reader import Document, Loc
+from evo.config import CampaignConfig, OpenAIPolicyConfig
+from evo.config_keys import dotted, nearest
 from evo.config_problems import Problem
 
 _LONGEST_NAME = 100
@@ -67,22 +69,59 @@ def _devices(config: CampaignConfig, document: Document) -> Iterator[Problem]:
             yield Problem(where, f"evaluator.device[{place}]", f"GPU {index} is named twice", "name each GPU once")
 
 
-def _rewrites(config: CampaignConfig, document: Document) -> Iterator[Problem]:
-    if config.policy.rewrites is None:
+def _policies(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    if not config.policies:
+        fix = "list at least one policy, or remove the key to use the rule policy"
+        yield Problem(document.value_position(("policy",)), "policy", "the list is empty", fix)
+    for index, policy in enumerate(config.policies):
+        loc: Loc = ("policy", index) if isinstance(config.policy, tuple) else ("policy",)
+        yield from _rewrites(policy.rewrites, loc, document)
+        if policy.type == "openai":
+            for name, what, fix in _server_problems(policy):
+                where = (*loc, name)
+                yield Problem(document.value_position(where), dotted(where), what, fix)
+
+
+def _rewrites(rewrites: tuple[str, ...] | None, policy: Loc, document: Document) -> Iterator[Problem]:
+    if rewrites is None:
         return
-    if not config.policy.rewrites:
-        where = document.value_position(("policy", "rewrites"))
-        yield Problem(where, "policy.rewrites", "the list is empty", "remove the key to use the whole catalogue")
+    loc = (*policy, "rewrites")
+    if not rewrites:
+        fix = "remove the key to use the whole catalogue"
+        yield Problem(document.value_position(loc), dotted(loc), "the list is empty", fix)
         return
     from policy.rewrites import catalogue
 
     known = sorted(catalogue())
-    for index, name in enumerate(config.policy.rewrites):
+    for index, name in enumerate(rewrites):
         if name not in known:
             near = nearest(name, known)
             fix = f"the nearest is `{near}`" if near else f"known: {', '.join(known)}"
-            where = document.value_position(("policy", "rewrites", index))
-            yield Problem(where, f"policy.rewrites[{index}]", f"unknown rewrite {name!r}", fix)
+            where = (*loc, index)
+            yield Problem(document.value_position(where), dotted(where), f"unknown rewrite {name!r}", fix)
+
+
+def _server_problems(policy: OpenAIPolicyConfig) -> Iterator[tuple[str, str, str]]:
+    """Key, what is wrong and the fix. What may be a secret is not repeated."""
+    if importlib.util.find_spec("openai") is None:
+        yield "type", "openai needs the package openai, which is not installed", "pip install 'kernevo[llm]'"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", policy.api_key_env):
+        fix = "write the variable's name, e.g. OPENAI_API_KEY, and put the key into the variable"
+        yield "api_key_env", "no name of an environment variable", fix
+    try:
+        url = urlsplit(policy.base_url)
+        host = url.hostname if url.scheme in ("http", "https") and url.port != 0 else None
+    except ValueError:
+        host = None
+    if host is None:
+        yield "base_url", "no address of a server", "write e.g. http://localhost:8000/v1"
+    elif url.username is not None or url.password is not None or url.query:
+        fix = "put the key into the environment variable that api_key_env names"
+        yield "base_url", "holds more than an address, and configs are stored", fix
+    if policy.adapter_path is not None and policy.adapter is None:
+        yield "adapter_path", "an adapter is loaded under a name, and there is none", "set `adapter`"
+    if "generate" not in policy.phases:
+        yield "phases", "no kernel is asked for", "add `generate`"
 
 
 def _objectives(config: CampaignConfig, document: Document) -> Iterator[Problem]:
@@ -125,7 +164,7 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _task,
     _target,
     _devices,
-    _rewrites,
+    _policies,
     _objectives,
     _sampler,
     _budget,

@@ -158,11 +158,16 @@ def _with_default_types(data: dict[str, Any], model: type[BaseModel]) -> dict[st
     filled = dict(data)
     for name, field in model.model_fields.items():
         value = filled.get(name)
+        default = getattr(field.default, "type", None)
+        if isinstance(value, list) and isinstance(default, str):
+            filled[name] = [_typed(one, default) for one in value]
         if not isinstance(value, dict):
             continue
-        default = getattr(field.default, "type", None)
-        if isinstance(default, str) and "type" not in value:
-            value = {"type": default, **value}
+        value = _typed(value, default)
         members = sections(field.annotation)
         filled[name] = _with_default_types(value, members[0]) if len(members) == 1 else value
     return filled
+
+
+def _typed(value: Any, default: str | None) -> Any:
+    return {"type": default, **value} if isinstance(value, dict) and default and "type" not in value else value

@@ -47,14 +47,23 @@ def keys_at(loc: Loc, data: Any) -> list[str]:
     """Keys valid in the section at `loc`; where its `type:` selects among several, those of the selected one."""
     candidates: list[type[BaseModel]] = [CampaignConfig]
     for part in loc:
+        if isinstance(part, int):  # an element of a list of sections
+            data = data[part] if isinstance(data, list) and part < len(data) else None
+            candidates = _selected(candidates, data)
+            continue
         fields = [model.model_fields[str(part)] for model in candidates if str(part) in model.model_fields]
         if not fields:
             return []
         data = data.get(part) if isinstance(data, dict) else None
         candidates = [section for field in fields for section in sections(field.annotation)]
-        chosen = data.get("type") if isinstance(data, dict) else None
-        candidates = [model for model in candidates if type_name(model) == chosen] or candidates
+        candidates = _selected(candidates, data)
     return list(dict.fromkeys(name for model in candidates for name in model.model_fields))
+
+
+def _selected(candidates: list[type[BaseModel]], data: Any) -> list[type[BaseModel]]:
+    """Those of a union's sections that the data's `type:` selects; all where it selects none."""
+    chosen = data.get("type") if isinstance(data, dict) else None
+    return [model for model in candidates if type_name(model) == chosen] or candidates
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
@@ -65,10 +74,10 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 def nearest_key(loc: Loc, data: Any) -> str | None:
     """Dotted path of the valid key nearest to the unknown one at `loc`: in its section, else anywhere."""
-    *parent, word = (str(part) for part in loc)
-    here = nearest(word, keys_at(tuple(parent), data))
+    parent, word = loc[:-1], str(loc[-1])
+    here = nearest(word, keys_at(parent, data))
     if here is not None:
-        return ".".join((*parent, here))
+        return dotted((*parent, here))
     everywhere = {key.path.rpartition(".")[2]: key.path for key in all_keys() if not key.path.endswith(".type")}
     elsewhere = difflib.get_close_matches(word.lower(), list(everywhere), n=1, cutoff=0.8)
     return everywhere[elsewhere[0]] if elsewhere else None

@@ -73,13 +73,22 @@ def _value(prop: Mapping[str, Any]) -> str:
         return ", ".join(f"`{choice}`" for choice in prop.get("enum", [prop.get("const")]))
     if prop["type"] == "array":
         return f"list of {_value(prop['items'])}"
-    word = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text"}[prop["type"]]
+    word = _TYPES[prop["type"]]
     limits = [
         f"{sign} {prop[limit]}"
         for limit, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
         if limit in prop
     ]
     return " ".join([word, *[", ".join(limits)] * bool(limits)])
+
+
+_TYPES = {
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "string": "text",
+    "object": "keys and values",
+}
 
 
 if __name__ == "__main__":

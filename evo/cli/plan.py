@@ -9,7 +9,7 @@ from evaluator.types import Workload
 
 if TYPE_CHECKING:
     from evo.campaign import Campaign
-    from evo.config import CpuEvaluatorConfig, GpuEvaluatorConfig
+    from evo.config import CpuEvaluatorConfig, GpuEvaluatorConfig, OpenAIPolicyConfig, RulePolicyConfig
 
 
 def check_plan(campaign: Campaign) -> None:
@@ -30,7 +30,6 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
     """Name -> what the campaign would do, in the words of the config."""
     config, task = campaign.config, campaign.task
     limits = {key: value for key, value in config.budget.model_dump().items() if value is not None}
-    rewrites = config.policy.rewrites
     search = config.search
     return {
         "run": f"{campaign.dir.path} (not created)",
@@ -38,13 +37,23 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
         "workloads": "\n".join(_shape(workload) for workload in task.workloads),
         "check shapes": "\n".join(_shape(shape) for shape in task.check_shapes),
         "evaluator": _evaluator(config.evaluator),
-        "policy": f"{config.policy.type}, {'the whole catalogue' if rewrites is None else ', '.join(rewrites)}",
+        "policy": "\n".join(_policy(policy) for policy in config.policies),
         "search": f"population {search.population}, {search.offspring} candidates a generation, {search.selection}"
         f" on {', '.join(search.objectives)}",
         "tuning": f"{search.tuning.sampler}, {search.tuning.share:.0%} of each generation",
         "budget": ", ".join(f"{key} {value:g}" for key, value in limits.items()),
         "seed": config.seed,
     }
+
+
+def _policy(config: RulePolicyConfig | OpenAIPolicyConfig) -> str:
+    rewrites = "the whole catalogue" if config.rewrites is None else ", ".join(config.rewrites)
+    if config.type == "openai":
+        shown = f", {rewrites}" if config.form == "structured" else ""
+        failing = "rules answer" if config.on_failure == "fallback" else "the campaign stops"
+        asked = f"{config.adapter or config.model} at {config.base_url}"
+        return f"openai, {asked}, {config.form}{shown}; if it fails, {failing}"
+    return f"rule, {rewrites}"
 
 
 def _evaluator(config: CpuEvaluatorConfig | GpuEvaluatorConfig) -> str:

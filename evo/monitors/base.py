@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from evaluator.types import Frozen, TimingKind
 from evo.candidate import Record
@@ -48,6 +48,10 @@ class Monitor(Protocol):
         """One generation ended."""
         ...
 
+    def policy(self, summary: Mapping[str, Any]) -> None:
+        """The session ends: what the policy asked and what came of it, for a policy that keeps count."""
+        ...
+
     def close(self) -> None:
         """The session ends; safe to call twice."""
         ...
@@ -66,6 +70,10 @@ class Monitors:
     def step(self, step: Step) -> None:
         """One generation ended."""
         self._each(lambda monitor: monitor.step(step))
+
+    def policy(self, summary: Mapping[str, Any]) -> None:
+        """What the policy asked in this session and what came of it."""
+        self._each(lambda monitor: monitor.policy(summary))
 
     def close(self) -> None:
         """The session ends."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -40,6 +43,12 @@ class ConsoleMonitor:
             self._progress.update(self._row, completed=step.evaluations, best=self._best)
         self._console.print(line_of(step), highlight=False, markup=False, soft_wrap=True)
 
+    def policy(self, summary: Mapping[str, Any]) -> None:
+        """One line for each policy that keeps count."""
+        several = all(isinstance(value, Mapping) for value in summary.values())
+        for name, counts in summary.items() if several else [("policy", summary)]:
+            self._console.print(policy_line(name, counts), highlight=False, markup=False, soft_wrap=True)
+
     def close(self) -> None:
         """Give the terminal back; safe to call twice."""
         if self._progress is not None:
@@ -63,3 +72,17 @@ def line_of(step: Step) -> str:
         f"passed {step.passed}/{step.batch}  {best_of(step)}  structures {step.structures}  cells {step.cells}"
         f"  {step.seconds:.0f} s" + (f"  [{failures}]" if failures else "")
     )
+
+
+def policy_line(name: str, counts: Mapping[str, Any]) -> str:
+    """`policy: 40 answers asked for, 38 answered, 31 proposed …`; what did not happen is left out."""
+    words = {"asked": "answers asked for", "answered": "answered", "proposed": "proposed", "repaired": "repaired"}
+    words |= {"duplicates": "duplicates", "unchanged": "unchanged"}
+    parts = [f"{counts[key]} {text}" for key, text in words.items() if counts.get(key)]
+    for group in ("unusable", "failures", "fallbacks"):
+        reasons = ", ".join(f"{count} {reason}" for reason, count in counts.get(group, {}).items())
+        parts += [f"{group}: {reasons}"] * bool(reasons)
+    tokens = counts.get("prompt_tokens", 0) + counts.get("completion_tokens", 0)
+    parts += [f"{tokens} tokens"] * bool(tokens)
+    parts += [f"${counts['dollars']:.4f}"] * bool(counts.get("dollars"))
+    return f"{name}: {'; '.join(parts) or 'asked nothing'}"

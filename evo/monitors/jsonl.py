@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from evo.candidate import Record
 from evo.monitors.base import Step
@@ -20,6 +23,11 @@ class JsonlMonitor:
     def step(self, step: Step) -> None:
         """One line per generation."""
         self._stream.write(step.model_dump_json() + "\n")
+        self._stream.flush()
+
+    def policy(self, summary: Mapping[str, Any]) -> None:
+        """One line at the end of a session, under the key `policy`."""
+        self._stream.write(json.dumps({"policy": summary}) + "\n")
         self._stream.flush()
 
     def close(self) -> None:
