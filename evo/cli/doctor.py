@@ -17,6 +17,7 @@ from evo.cli import output
 from evo.cli.apps import new_app
 from evo.cli.check import Check
 from evo.cli.doctor_gpu import gpu_checks
+from evo.cli.doctor_policy import policy_checks
 from evo.cli.runs import RUNS
 
 app = new_app()
@@ -26,16 +27,19 @@ _PROBE_TASK = "softmax"
 
 @app.command()
 def doctor(
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="CONFIG", help="Check the model servers that a config names instead."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Say what this machine can and cannot do.
 
     Looks at versions, compiler, sandbox, folders and what can be measured on the GPUs, then judges a shipped kernel
-    from end to end. Leaves with exit code 4 when no campaign can run here.
+    from end to end. With --policy CONFIG the servers of the config's policies are asked one small question each
+    instead. Leaves with exit code 4 when no campaign can run here.
     """
-    checks = [*machine_checks(), *_sandbox(), *gpu_checks(), _targets()]
-    if all(check.state != "fail" for check in checks):
-        checks.append(_judging())
+    checks = _everything() if policy is None else policy_checks(policy)
     failed = [check for check in checks if check.state == "fail"]
     if as_json:
         output.print_json({"usable": not failed, "checks": [check._asdict() for check in checks]})
@@ -44,6 +48,13 @@ def doctor(
     if failed:
         output.note(f"unusable: {failed[0].name}: {failed[0].detail}")
         raise typer.Exit(4)
+
+
+def _everything() -> list[Check]:
+    checks = [*machine_checks(), *_sandbox(), *gpu_checks(), _targets()]
+    if all(check.state != "fail" for check in checks):
+        checks.append(_judging())
+    return checks
 
 
 def _finding(check: Check) -> str:

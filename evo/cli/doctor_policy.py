@@ -1,0 +1,138 @@
+"""`kernevo doctor --policy CONFIG`: one small question to each model server before a campaign spends anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from evo.cli.check import Check, State
+
+if TYPE_CHECKING:
+    from evo.config import OpenAIPolicyConfig
+    from policy.chat import Answer
+    from policy.openai_client import OpenAIClient
+
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"ready": {"type": "boolean"}},
+    "required": ["ready"],
+    "additionalProperties": False,
+}
+_QUESTION = 'Answer with the JSON object {"ready": true} and nothing else.'
+_TOKENS = 32
+_SHOWN = 20
+
+
+def policy_checks(path: str) -> list[Check]:
+    """Findings on every policy of a config. Raises UsageError for a config that is wrong."""
+    from evo.config_file import load_config
+
+    checks: list[Check] = []
+    policies = load_config(path).policies
+    for number, policy in enumerate(policies, start=1):
+        name = f"policy {number}" if len(policies) > 1 else "policy"
+        if policy.type == "rule":
+            checks.append(Check(name, "ok", "rule, needs no server"))
+        else:
+            checks += [check._replace(name=f"{name}: {check.name}") for check in asyncio.run(_server(policy))]
+    return checks
+
+
+async def _server(config: OpenAIPolicyConfig) -> list[Check]:
+    """Findings on one server; after a failure nothing more is asked."""
+    from evo.build import openai_settings
+    from policy.openai_client import OpenAIClient
+
+    client = OpenAIClient(openai_settings(config))
+    checks = [_key(client, config)]
+    try:
+        checks += await _models(client, config)
+        if all(check.state != "fail" for check in checks):
+            checks += await _question(client, config)
+    finally:
+        await client.close()
+    return checks
+
+
+def _key(client: OpenAIClient, config: OpenAIPolicyConfig) -> Check:
+    said = "is set" if client.key.is_set else "is not set, which suits servers without keys"
+    return Check("key", "info", f"${config.api_key_env} {said}")
+
+
+async def _models(client: OpenAIClient, config: OpenAIPolicyConfig) -> list[Check]:
+    from policy.chat import AskError
+
+    try:
+        models = await client.models()
+    except AskError as error:
+        if error.reason in ("bad_response", "wrong_model", "bad_request"):
+            return [Check("server", "warn", f"does not list its models: {error.message}", error.hint)]
+        return [Check("server", "fail", error.message, error.hint)]
+    names = ", ".join(list(models)[:_SHOWN])
+    found = Check("server", "ok", f"{config.base_url} serves {names or 'nothing'}")
+    # An adapter with a path is loaded by the question; until then the server knows the model alone.
+    wanted = config.adapter if config.adapter and not config.adapter_path else config.model
+    if wanted not in models:
+        key = "adapter" if wanted == config.adapter else "model"
+        return [
+            found,
+            Check("model", "fail", f"the server knows no {wanted!r}", f"set policy.{key} to one of: {names}"),
+        ]
+    context = config.context_tokens or models[wanted]
+    return [found, Check("model", "ok", f"{wanted}, {context or 'an unknown number of'} tokens of context")]
+
+
+async def _question(client: OpenAIClient, config: OpenAIPolicyConfig) -> list[Check]:
+    from policy.chat import AskError, Question
+    from policy.types import Message
+
+    structured = config.form == "structured" and config.json_schema != "off"
+    question = Question(
+        messages=(Message(role="user", content=_QUESTION),),
+        prompt_tokens=_TOKENS,
+        max_tokens=_TOKENS,
+        seed=0,
+        schema=_SCHEMA if structured else None,
+    )
+    began = time.monotonic()
+    try:
+        answer = (await client.ask(question))[0]
+    except AskError as error:
+        return [Check("answer", "fail", error.message, error.hint)]
+    seconds = time.monotonic() - began
+    speed = f"{answer.completion_tokens} tokens in {seconds:.2f} s, {answer.completion_tokens / seconds:.0f} tokens/s"
+    checks = [Check("answer", "ok", f"{speed} for one request; ${answer.dollars:.6f}")]
+    if structured:
+        checks.append(_held(answer, config.json_schema))
+    return [*checks, _facts(answer, config)]
+
+
+def _held(answer: Answer, field: str) -> Check:
+    """Whether the answer obeys its schema."""
+    try:
+        obeyed = set(json.loads(answer.text)) == {"ready"}
+    except (ValueError, TypeError):
+        obeyed = False
+    if obeyed:
+        return Check("structured answers", "ok", f"held to their schema by {field}")
+    fix = "try another policy.json_schema; without a schema many answers of small models cannot be used"
+    return Check("structured answers", "warn", f"the server ignores {field}: {answer.text[:60]!r}", fix)
+
+
+def _facts(answer: Answer, config: OpenAIPolicyConfig) -> Check:
+    """What learning needs and whether it was given."""
+    given = {"log-probabilities": answer.logprobs, "token ids": answer.answer_token_ids}
+    there = [name for name, value in given.items() if value is not None]
+    missing = [name for name, value in given.items() if value is None]
+    detail = "; ".join(
+        part
+        for part in (f"given: {', '.join(there)}" * bool(there), f"not given: {', '.join(missing)}" * bool(missing))
+        if part
+    )
+    if not missing:
+        return Check("for learning", "ok", detail)
+    wanted = "policy.logprobs: true and policy.server: vllm, with vLLM 0.20 or later"
+    state: State = "warn" if config.logprobs and answer.logprobs is None else "info"
+    return Check("for learning", state, detail, f"{wanted}, give both; prompts and answers are stored either way")

@@ -1,0 +1,227 @@
+"""Campaigns whose policy asks a model server: what is recorded, and how they survive the server's death."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import yaml
+
+from evo.build import make_policy
+from evo.config_file import load_config, load_mapping
+from evo.run import Run
+from evo.turns import turns_of_run
+from policy.ensemble import EnsemblePolicy
+from tests.evo import fakes
+from tests.evo.cli_call import call
+from tests.policy.fake_server import FakeServer
+
+pytest.importorskip("openai")
+
+KEY = "sk-very-secret-0123456789"
+
+
+class EasyJudge(fakes.FakeEvaluator):
+    """Passes whatever it is shown, shorter files faster."""
+
+    def _judge(self, source):
+        with mock.patch("tests.evo.fakes.variant", return_value=(0,)):
+            return fakes.passed(source, len(source.text) / 1000, 2.0)
+
+
+@contextmanager
+def easily_judged():
+    with mock.patch("evo.build.make_evaluator", side_effect=lambda config, task: EasyJudge()):
+        yield
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MY_KEY", KEY)
+    with easily_judged():
+        yield tmp_path
+
+
+def write_config(server: FakeServer, **policy) -> None:
+    settings = {
+        "type": "openai",
+        "model": "tiny",
+        "base_url": server.url,
+        "api_key_env": "MY_KEY",
+        "retries": 0,
+        **policy,
+    }
+    config = {
+        "task": "softmax",
+        "budget": {"evaluations": 13},
+        "search": {"population": 4, "offspring": 4, "tuning": {"share": 0.0}},
+        "policy": settings,
+    }
+    Path("my.yaml").write_text(yaml.safe_dump(config))
+
+
+def all_text(folder: Path) -> str:
+    return "".join(path.read_text(errors="replace") for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def policies(path: str = "runs/my") -> list[str]:
+    return [record.candidate.policy for record in Run.load(path).records() if record.candidate.operator == "rewrite"]
+
+
+def test_a_campaign_records_what_the_model_answered_and_never_the_key(workplace):
+    with FakeServer() as server:
+        write_config(server)
+        outcome = call("run", "my.yaml")
+    assert outcome.code == 0, outcome.err
+    turns = turns_of_run(Run.load("runs/my"))
+    assert turns
+    assert {turn.policy for turn in turns} == {"openai"}
+    assert all(turn.answer_token_ids == tuple(turn.answer.encode()) for turn in turns)
+    assert all(len(turn.logprobs) == len(turn.answer_token_ids) for turn in turns)
+    assert all(turn.prompt_token_ids for turn in turns)
+    exported = call("export", "runs/my", "--format", "trl-grpo", "--out", "out", "--allow-modelled")
+    assert exported.code == 0, exported.err
+    assert KEY not in all_text(workplace) + outcome.out + outcome.err + exported.out + exported.err
+
+
+def test_the_end_of_a_session_says_what_was_asked_and_what_came_of_it(workplace):
+    with FakeServer() as server:
+        write_config(server, price_completion=1000.0)
+        outcome = call("run", "my.yaml")
+        asked = len(server.requests)
+    last = json.loads(Path("runs/my/metrics.jsonl").read_text().splitlines()[-1])["policy"]
+    assert last["asked"] == asked
+    assert f"policy: {asked} answers asked for; {asked} answered" in outcome.err
+    assert f"${last['dollars']:.4f}" in outcome.err
+
+
+def test_a_server_that_dies_in_mid_run_is_replaced_by_rules(workplace):
+    with FakeServer(dies_after=5) as server:
+        write_config(server)
+        outcome = call("run", "my.yaml")
+    assert outcome.code == 0, outcome.err
+    assert len(Run.load("runs/my").records()) == 13
+    assert set(policies()) == {"openai", "rule"}
+    assert "fallbacks: " in outcome.err
+    assert "unreachable" in outcome.err
+
+
+def test_a_server_that_is_down_at_the_start_is_replaced_by_rules(workplace):
+    with FakeServer() as server:
+        write_config(server)
+    outcome = call("run", "my.yaml")
+    assert outcome.code == 0, outcome.err
+    assert set(policies()) == {"rule"}
+
+
+def test_where_the_config_says_stop_a_dead_server_ends_the_run_with_the_line_that_resumes_it(workplace):
+    with FakeServer(dies_after=5) as server:
+        write_config(server, on_failure="stop")
+        stopped = call("run", "my.yaml")
+    assert stopped.code == 1
+    assert "cannot be reached" in stopped.err
+    assert "Traceback" not in stopped.err
+    assert stopped.err.strip().splitlines()[-1] == "resume with: kernevo resume runs/my"
+    judged = len(Run.load("runs/my").records())
+    assert judged < 13
+
+    with FakeServer() as again:
+        resolved = Path("runs/my/config.resolved.json")
+        resolved.write_text(resolved.read_text().replace(server.url, again.url))
+        resumed = call("resume", "runs/my")
+    assert resumed.code == 0, resumed.err
+    assert len(Run.load("runs/my").records()) == 13
+
+
+def test_a_list_of_policies_is_an_ensemble_that_survives_the_round_trip_to_disk(workplace):
+    with FakeServer() as server:
+        write_config(server)
+        config = yaml.safe_load(Path("my.yaml").read_text())
+        config["policy"] = [{"weight": 1}, {**config["policy"], "weight": 1}]
+        Path("my.yaml").write_text(yaml.safe_dump(config))
+        outcome = call("run", "my.yaml")
+    assert outcome.code == 0, outcome.err
+    assert set(policies()) == {"openai", "rule"}
+    assert Run.load("runs/my").config == load_config("my.yaml", [])
+    made = make_policy(Run.load("runs/my").config)
+    assert isinstance(made, EnsemblePolicy)
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("policy", "key"),
+    [
+        ({"type": "openai", "model": "m", "api_key_env": "sk-very-secret"}, "policy.api_key_env"),
+        ({"type": "openai", "model": "m", "base_url": "http://me:sk-very-secret@host/v1"}, "policy.base_url"),
+        ({"type": "openai", "model": "m", "base_url": "localhost:8000"}, "policy.base_url"),
+        ({"type": "openai", "model": "m", "adapter_path": "/a"}, "policy.adapter_path"),
+        ({"type": "openai", "model": "m", "phases": ["analyse"]}, "policy.phases"),
+        ([{"type": "openai", "modle": "m"}], "policy[0].model"),
+        ([{"rewrites": ["exp_to_exp22"]}], "policy[0].rewrites[0]"),
+        ([], "policy: the list is empty"),
+    ],
+)
+def test_a_wrong_policy_is_told_by_its_key_and_secrets_are_not_repeated(policy, key):
+    with pytest.raises(Exception, match=key.replace("[", r"\[")) as caught:
+        load_mapping({"task": "softmax", "budget": {"evaluations": 3}, "policy": policy})
+    assert "sk-very-secret" not in str(caught.value)
+
+
+def test_the_shipped_config_is_valid():
+    config = load_config("llm")
+    assert config.policy.type == "openai"
+
+
+def doctor(*args) -> dict:
+    outcome = call("doctor", "--policy", "my.yaml", "--json", *args)
+    document = json.loads(outcome.out)
+    return {check["name"].removeprefix("policy: "): check for check in document["checks"]} | {"code": outcome.code}
+
+
+def test_doctor_asks_one_small_question_and_finds_everything_in_order(workplace):
+    with FakeServer(answer=lambda body, index: '{"ready": true}') as server:
+        write_config(server)
+        found = doctor()
+        assert len(server.requests) == 1
+    assert found.pop("code") == 0
+    states = {name: check["state"] for name, check in found.items()}
+    wanted = dict.fromkeys(("server", "model", "answer", "structured answers", "for learning"), "ok")
+    assert states == {"key": "info", **wanted}
+    assert "tokens/s" in found["answer"]["detail"]
+    assert "8192 tokens of context" in found["model"]["detail"]
+
+
+def test_doctor_names_the_models_when_the_configured_one_is_unknown(workplace):
+    with FakeServer(models={"one": 100, "two": None}) as server:
+        write_config(server)
+        found = doctor()
+        assert server.requests == []
+    assert found["code"] == 4
+    assert found["model"]["fix"] == "set policy.model to one of: one, two"
+
+
+def test_doctor_says_that_a_server_is_not_there(workplace):
+    with FakeServer() as server:
+        write_config(server)
+    found = doctor()
+    assert found["code"] == 4
+    assert "cannot be reached" in found["server"]["detail"]
+
+
+def test_doctor_warns_of_a_server_without_schemas_log_probabilities_and_token_ids(workplace):
+    plain = {"choices": [{"message": {"content": "Sure, I am ready!"}}]}
+    with FakeServer([lambda server, body, handler: plain]) as server:
+        write_config(server)
+        found = doctor()
+    assert found["code"] == 0
+    assert found["structured answers"]["state"] == found["for learning"]["state"] == "warn"
+
+
+def test_doctor_needs_no_server_for_rules(workplace):
+    shutil.copy(Path(__file__).parents[2] / "configs" / "quickstart.yaml", "my.yaml")
+    assert doctor()["policy"]["state"] == "ok"
