@@ -113,6 +113,10 @@ class Workshop:
             edit = read_answer(answer.text, parent, context, _FORMS[self.form], finish_reason=answer.finish_reason)
         except AnswerError as error:
             return Unusable(error.kind, str(error))
+        left_out = [step.name for step in edit.rewrites if step.name not in self._applicable.rewrites]
+        if left_out:
+            known = ", ".join(self._applicable.rewrites)
+            return Unusable("unknown_rewrite", f"{left_out[0]} may not be used here; these may: {known}")
         verdict = static_checks.check(edit.source, request.task)
         if verdict.status is None:
             return Child(edit, ast_hash(edit.source))

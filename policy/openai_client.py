@@ -266,7 +266,8 @@ class OpenAIClient:
         except AskError as error:
             if error.reason in ("unreachable", "timeout", "refused"):
                 raise
-            hint = "the folder must be there for the server; vLLM needs --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
+            needs = "--enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
+            hint = f"vLLM needs {needs}, and the folder on its own machine"
             raise AskError("adapter", f"adapter {body['lora_name']}: {error.message}", hint) from None
 
     async def close(self) -> None:

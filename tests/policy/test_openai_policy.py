@@ -102,6 +102,15 @@ def test_other_servers_are_sent_nothing_they_do_not_know(ask):
     assert "answer_token_ids" not in proposal.sampling
 
 
+def test_rewrites_that_the_config_leaves_out_are_neither_offered_nor_taken(ask):
+    answer = '{"steps": [{"name": "exp_to_exp2", "args": {}}]}'
+    with FakeServer([fake_server.says(answer)] * 2) as server:
+        proposals, summary = ask(server, request(), rewrites=("cache_hints",))
+        assert "exp_to_exp2" not in str(server.requests[0])
+    assert {proposal.policy for proposal in proposals} <= {"rule"}
+    assert summary["unusable"] == {"unknown_rewrite": 1}
+
+
 def test_a_seed_that_is_not_sent_is_not_recorded_either(ask):
     with FakeServer() as server:
         (proposal,), _ = ask(server, request(seed=3), send_seed=False)
