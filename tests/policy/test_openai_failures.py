@@ -13,7 +13,7 @@ from policy.chat import AskError
 from policy.openai_client import OpenAISettings
 from policy.openai_policy import OpenAIPolicy
 from tests.policy import fake_server
-from tests.policy.asking import policy_for, request
+from tests.policy.asking import SEED, policy_for, request
 from tests.policy.fake_server import MODEL, FakeServer
 
 pytest.importorskip("openai")
@@ -140,13 +140,14 @@ def test_a_budget_is_never_overdrawn_and_then_the_rules_go_on(ask, budget):
     assert summary["fallbacks"]["budget"] == 40 - asked
 
 
+OTHER = SEED.replace("def forward", "def other(self):\n        return 1\n\n    def forward", 1)
 KEY = "sk-very-secret-0123456789"
 LEAKS = {
     "error": fake_server.error(400, f"what is {KEY}?"),
     "wrong shape": fake_server.body(json.dumps({"choices": KEY})),
     "no json": fake_server.body(KEY),
     "unusable answer": fake_server.says(KEY),
-    "answer": fake_server.says(f'{{"steps": [{{"name": "exp_to_exp2", "args": {{}}}}], "why": "{KEY}"}}'),
+    "answer": fake_server.says(f"```python\n# {KEY}\n{OTHER}```"),
 }
 
 
@@ -155,9 +156,10 @@ def test_the_key_is_sent_and_shown_nowhere(ask, monkeypatch, caplog, name):
     monkeypatch.setenv("MY_KEY", f"{KEY}\n")
     caplog.set_level("DEBUG")
     with FakeServer([LEAKS[name]] * 2) as server:
-        proposals, summary = ask(server, request(), api_key_env="MY_KEY")
+        proposals, summary = ask(server, request(), api_key_env="MY_KEY", form="full")
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
         assert KEY not in str(proposals) + str(summary) + json.dumps(server.requests)
+    assert ("# [key]" in proposals[0].source.text) == (name == "answer")
     assert KEY not in caplog.text
 
 

@@ -6,10 +6,13 @@ import pytest
 
 from evaluator.source_hash import ast_hash
 from evaluator.types import KernelSource
+from policy.rewrites import RewriteContext
+from policy.rewrites.catalogue import rewrite_named
+from policy.rule_policy import structured_answer
 from policy.testing import PolicyTestCase
-from policy.types import ParentView
+from policy.types import ParentView, RewriteStep
 from tests.policy import fake_server
-from tests.policy.asking import SEED, policy_for, request
+from tests.policy.asking import SEED, TASK, policy_for, request
 from tests.policy.fake_server import FakeServer
 
 pytest.importorskip("openai")
@@ -103,8 +106,10 @@ def test_other_servers_are_sent_nothing_they_do_not_know(ask):
 
 
 def test_rewrites_that_the_config_leaves_out_are_neither_offered_nor_taken(ask):
-    answer = '{"steps": [{"name": "exp_to_exp2", "args": {}}]}'
-    with FakeServer([fake_server.says(answer)] * 2) as server:
+    rewrite = rewrite_named("exp_to_exp2")
+    args = rewrite.candidates(SEED, RewriteContext.of_task(TASK))[0]
+    step = RewriteStep(name=rewrite.name, args=args.model_dump(mode="json"))
+    with FakeServer([fake_server.says(structured_answer([step]))] * 2) as server:
         proposals, summary = ask(server, request(), rewrites=("cache_hints",))
         assert "exp_to_exp2" not in str(server.requests[0])
     assert {proposal.policy for proposal in proposals} <= {"rule"}
