@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from evaluator.protocol import Evaluator
 from evaluator.types import Task
-from evo.config import CampaignConfig, OpenAIPolicyConfig, RulePolicyConfig
+from evo.config import CampaignConfig, ModelPolicySection, OpenAIPolicyConfig, RulePolicyConfig, VllmPolicyConfig
 from evo.monitors import ConsoleMonitor, JsonlMonitor, Monitor
 from evo.run_dir import RunDir
 from policy.policy import Policy
@@ -33,16 +34,34 @@ def _rule(config: RulePolicyConfig, campaign: CampaignConfig) -> Policy:
 
 def _openai(config: OpenAIPolicyConfig, campaign: CampaignConfig) -> Policy:
     from policy.openai_policy import OpenAIPolicy
+
+    return OpenAIPolicy(openai_settings(config), model_settings(config), **_workshop(config, campaign))
+
+
+def _workshop(config: ModelPolicySection, campaign: CampaignConfig) -> dict[str, Any]:
+    """How prompts are made and answers are read."""
     from policy.reward import RewardSettings
     from policy.tokens import FromTokenizer
 
-    return OpenAIPolicy(
-        openai_settings(config),
+    return {
+        "form": config.form,
+        "rewrites": config.rewrites,
+        "max_steps": config.max_steps,
+        "tokens": FromTokenizer(config.tokenizer) if config.tokenizer else None,
+        "reward": RewardSettings.model_validate(campaign.reward.model_dump()),
+    }
+
+
+def _vllm(config: VllmPolicyConfig, campaign: CampaignConfig) -> Policy:
+    from policy.vllm_chat import VllmSettings, gpu_guard
+    from policy.vllm_policy import VllmPolicy
+
+    shared = [field.name for field in fields(VllmSettings)]
+    return VllmPolicy(
+        VllmSettings(**{name: getattr(config, name) for name in shared}),
         model_settings(config),
-        form=config.form,
-        rewrites=config.rewrites,
-        tokens=FromTokenizer(config.tokenizer) if config.tokenizer else None,
-        reward=RewardSettings.model_validate(campaign.reward.model_dump()),
+        alone=gpu_guard if campaign.evaluator.type == "gpu" else nullcontext,
+        **_workshop(config, campaign),
     )
 
 
@@ -58,14 +77,14 @@ def openai_settings(config: OpenAIPolicyConfig) -> OpenAISettings:
     )
 
 
-def model_settings(config: OpenAIPolicyConfig) -> ModelSettings:
+def model_settings(config: ModelPolicySection) -> ModelSettings:
     """What is asked, and what happens when asking fails."""
     from policy.model_policy import ModelSettings
 
     return ModelSettings(**{field.name: getattr(config, field.name) for field in fields(ModelSettings)})
 
 
-POLICIES: dict[str, Callable[[Any, CampaignConfig], Policy]] = {"rule": _rule, "openai": _openai}
+POLICIES: dict[str, Callable[[Any, CampaignConfig], Policy]] = {"rule": _rule, "openai": _openai, "vllm": _vllm}
 
 
 def make_policy(config: CampaignConfig) -> Policy:

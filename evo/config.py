@@ -109,13 +109,42 @@ class RulePolicyConfig(Section):
     """Names of the rewrites to use; the whole catalogue when left out."""
 
 
-class OpenAIPolicyConfig(Section):
+class ModelPolicySection(Section):
+    """What policies that ask a language model have in common."""
+
+    weight: PositiveFloat = 1.0
+    """Share of the requests in a list of policies, relative to the others' weights."""
+    form: Literal["structured", "diff", "full"] = "structured"
+    """What an answer is: rewrites of the catalogue as JSON, search-and-replace blocks, or the whole file."""
+    phases: Annotated[tuple[Literal["analyse", "generate"], ...], Field(strict=False)] = ("generate",)
+    """`[analyse, generate]` first asks what bounds the parent; all its children share that analysis."""
+    rewrites: tuple[str, ...] | None = None
+    """Names of the rewrites that structured answers may use; the whole catalogue when left out."""
+    max_steps: Annotated[int, Field(ge=1, le=8)] = 1
+    """Rewrites in one structured answer; with 1 its schema lists every answer that applies, and nothing else fits."""
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.8
+    """Randomness of the answers."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Share of probability that tokens are drawn from."""
+    max_tokens: Annotated[int, Field(ge=16)] = 2048
+    """Tokens of one answer at most; never more than half of the context."""
+    tokenizer: str | None = None
+    """Folder with the model's tokenizer, to count prompts exactly; estimated from their length when left out."""
+    repair: bool = True
+    """Send an answer that cannot be used back once, with the reason."""
+    on_failure: Literal["fallback", "stop"] = "fallback"
+    """When the server fails or a budget is spent: rules answer in its place, or the campaign stops."""
+    pause_s: Annotated[float, Field(ge=0)] = 30.0
+    """With `fallback`: seconds without questions after a server could not be reached or refused."""
+    unusable_limit: PositiveInt = 50
+    """With `stop`: requests in a row without one usable answer before that counts as a failure."""
+
+
+class OpenAIPolicyConfig(ModelPolicySection):
     """Asks a language model behind an OpenAI-compatible server, vLLM's first; needs `pip install 'kernevo[llm]'`."""
 
     type: Literal["openai"]
     """Which policy proposes."""
-    weight: PositiveFloat = 1.0
-    """Share of the requests in a list of policies, relative to the others' weights."""
     model: Annotated[str, Field(min_length=1)]
     """Name that the server knows the model by (`--served-model-name` of `vllm serve`)."""
     base_url: str = "http://localhost:8000/v1"
@@ -128,32 +157,16 @@ class OpenAIPolicyConfig(Section):
     """LoRA adapter to ask in place of the model, by its name on the server."""
     adapter_path: str | None = None
     """Folder on the server's machine that vLLM loads the adapter from first; unloaded again at the end."""
-    form: Literal["structured", "diff", "full"] = "structured"
-    """What an answer is: rewrites of the catalogue as JSON, search-and-replace blocks, or the whole file."""
     json_schema: Literal["response_format", "structured_outputs", "guided_json", "off"] = "response_format"
     """Field that holds structured answers to their schema: every server's, vLLM's own, vLLM's before 0.12, none."""
-    phases: Annotated[tuple[Literal["analyse", "generate"], ...], Field(strict=False)] = ("generate",)
-    """`[analyse, generate]` first asks what bounds the parent; all its children share that analysis."""
-    rewrites: tuple[str, ...] | None = None
-    """Names of the rewrites that structured answers may use; the whole catalogue when left out."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.8
-    """Randomness of the answers."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """Share of probability that tokens are drawn from."""
     send_seed: bool = True
     """Send a seed with every request; `false` for servers that cannot, such as vLLM on a CPU with long prompts."""
-    max_tokens: Annotated[int, Field(ge=16)] = 2048
-    """Tokens of one answer at most; never more than half of the context."""
     context_tokens: Annotated[int, Field(ge=512)] | None = None
     """Tokens of prompt and answer together; what the server says when left out, or 8192 where it does not."""
-    tokenizer: str | None = None
-    """Folder with the model's tokenizer, to count prompts exactly; estimated from their length when left out."""
     logprobs: bool = True
     """Ask for the log-probability of every token of an answer, which learning needs."""
     extra_body: dict[str, Any] = {}
     """More fields of every request, e.g. `{chat_template_kwargs: {enable_thinking: false}}`. No place for secrets."""
-    repair: bool = True
-    """Send an answer that cannot be used back once, with the reason."""
     timeout_s: PositiveFloat = 120.0
     """Seconds that one attempt may take."""
     retries: Annotated[int, Field(ge=0, le=20)] = 3
@@ -172,15 +185,30 @@ class OpenAIPolicyConfig(Section):
     """Tokens that a session may spend on prompts and answers; then it counts as a failure."""
     max_dollars: PositiveFloat | None = None
     """Dollars that a session may spend, by the prices above; then it counts as a failure."""
-    on_failure: Literal["fallback", "stop"] = "fallback"
-    """When the server fails or a budget is spent: rules answer in its place, or the campaign stops."""
-    pause_s: Annotated[float, Field(ge=0)] = 30.0
-    """With `fallback`: seconds without questions after a server could not be reached or refused."""
-    unusable_limit: PositiveInt = 50
-    """With `stop`: requests in a row without one usable answer before that counts as a failure."""
 
 
-OnePolicy = Annotated[RulePolicyConfig | OpenAIPolicyConfig, Field(discriminator="type")]
+class VllmPolicyConfig(ModelPolicySection):
+    """Runs a language model in this process; needs `pip install 'kernevo[vllm]'`."""
+
+    type: Literal["vllm"]
+    """Which policy proposes."""
+    model: Annotated[str, Field(min_length=1)]
+    """Folder of the model: config.json, weights, tokenizer."""
+    adapter: str | None = None
+    """Folder of a LoRA adapter to use."""
+    max_model_len: Annotated[int, Field(ge=512)] | None = None
+    """Tokens of prompt and answer together; the model's own limit when left out."""
+    dtype: Literal["auto", "float16", "bfloat16", "float32"] = "auto"
+    """Number format of the weights."""
+    gpu_memory: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    """Share of the GPU's memory for weights and cache, while the model is awake."""
+    sleep: bool = True
+    """Move the weights off the GPU between questions, so that kernels have its memory."""
+    eager: bool = True
+    """Do without CUDA graphs, which take memory and half a minute."""
+
+
+OnePolicy = Annotated[RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig, Field(discriminator="type")]
 
 
 def _policy_form(value: Any) -> str:
@@ -297,6 +325,6 @@ class CampaignConfig(Section):
     """Distinct structures written to `elites/` at the end."""
 
     @property
-    def policies(self) -> tuple[RulePolicyConfig | OpenAIPolicyConfig, ...]:
+    def policies(self) -> tuple[RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig, ...]:
         """The policies as a list, whether one or several are given."""
         return self.policy if isinstance(self.policy, tuple) else (self.policy,)

@@ -19,12 +19,9 @@ from policy.edits import AnswerError, Edit, read_answer
 from policy.prompting import Phase, Prompt, PromptTooLongError, Repair, build_prompt
 from policy.reward import RewardSettings
 from policy.rewrites.base import RewriteContext
-from policy.rewrites.catalogue import json_schema, rewrite_named
+from policy.rewrites.catalogue import json_schema, one_step_schema, rewrite_named
 from policy.tokens import ByRatio, TokenCounter
 from policy.types import Form, Proposal, ProposalRequest, RewriteStep
-
-MAX_STEPS = 4
-"""Most steps of one structured answer."""
 
 _FORMS: dict[Form, tuple[Form, ...]] = {
     "structured": ("structured",),
@@ -60,10 +57,12 @@ class Workshop:
         form: Form,
         *,
         rewrites: Sequence[str] | None = None,
+        max_steps: int = 1,
         tokens: TokenCounter | None = None,
         reward: RewardSettings | None = None,
     ) -> None:
         self.form = form
+        self._max_steps = max_steps
         self._applicable = Applicable(rewrites)
         self._tokens = tokens or ByRatio()
         self._reward = reward
@@ -103,7 +102,10 @@ class Workshop:
 
     def schema(self, request: ProposalRequest) -> dict[str, Any] | None:
         """The JSON schema that an answer is held to; None for forms that are text."""
-        return json_schema(list(self._rewrites(request)), MAX_STEPS) if self.form == "structured" else None
+        if self.form != "structured":
+            return None
+        applicable = self._rewrites(request)
+        return one_step_schema(applicable) if self._max_steps == 1 else json_schema(list(applicable), self._max_steps)
 
     def read(self, request: ProposalRequest, answer: Answer) -> Child | Unusable:
         """The child that an answer makes of the first parent, with what the static stage says of it."""

@@ -27,6 +27,7 @@ class OpenAIPolicy(ModelPolicy):
         *,
         form: Form = "structured",
         rewrites: Sequence[str] | None = None,
+        max_steps: int = 1,
         tokens: TokenCounter | None = None,
         reward: RewardSettings | None = None,
         fallback: Policy | None = None,
@@ -35,7 +36,7 @@ class OpenAIPolicy(ModelPolicy):
         super().__init__(
             "openai",
             self.client,
-            Workshop(form, rewrites=rewrites, tokens=tokens, reward=reward),
+            Workshop(form, rewrites=rewrites, max_steps=max_steps, tokens=tokens, reward=reward),
             fallback or RulePolicy(rewrites=rewrites),
             settings,
         )

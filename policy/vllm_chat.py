@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluator.errors import EnvironmentUnusableError
+from evaluator.gpu_lock import GpuLock
 from policy.chat import Answer, AskError, Question
 
 logger = logging.getLogger(__name__)
@@ -257,18 +258,17 @@ class VllmChat:
         return self._settings.sleep and bool(self._engine.llm_engine.model_config.enable_sleep_mode)
 
 
-def gpu_guard(device: int | None) -> Callable[[], AbstractContextManager[None]]:
-    """What to hold while vLLM works on a GPU that kernels are timed on: its lock, shared as checks share it.
-
-    `device` is the index of the GPU among the visible ones, None for a machine without one.
-    """
-    if device is None:
-        return nullcontext
+@contextmanager
+def gpu_guard() -> Iterator[None]:
+    """Held while vLLM works on a GPU that kernels are timed on: its lock, shared as checks share it. vLLM uses the
+    first visible GPU; on a machine without one there is nothing to hold."""
     import torch
 
-    from evaluator.gpu_lock import GpuLock
-
-    return GpuLock(f"GPU-{torch.cuda.get_device_properties(device).uuid}").shared
+    if not torch.cuda.is_available():
+        yield
+        return
+    with GpuLock(f"GPU-{torch.cuda.get_device_properties(0).uuid}").shared():
+        yield
 
 
 def _logprobs(ids: Sequence[int], given: Sequence[Mapping[int, Any]] | None) -> tuple[float, ...] | None:

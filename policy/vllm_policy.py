@@ -25,6 +25,7 @@ class VllmPolicy(ModelPolicy):
         *,
         form: Form = "structured",
         rewrites: Sequence[str] | None = None,
+        max_steps: int = 1,
         tokens: TokenCounter | None = None,
         reward: RewardSettings | None = None,
         fallback: Policy | None = None,
@@ -33,7 +34,7 @@ class VllmPolicy(ModelPolicy):
         super().__init__(
             "vllm",
             VllmChat(engine, alone=alone),
-            Workshop(form, rewrites=rewrites, tokens=tokens, reward=reward),
+            Workshop(form, rewrites=rewrites, max_steps=max_steps, tokens=tokens, reward=reward),
             fallback or RulePolicy(rewrites=rewrites),
             settings,
         )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.cli.check import Check, State
 
 if TYPE_CHECKING:
-    from evo.config import OpenAIPolicyConfig
+    from evo.config import OpenAIPolicyConfig, VllmPolicyConfig
     from policy.chat import Answer
     from policy.openai_client import OpenAIClient
 
@@ -35,9 +37,22 @@ def policy_checks(path: str) -> list[Check]:
         name = f"policy {number}" if len(policies) > 1 else "policy"
         if policy.type == "rule":
             checks.append(Check(name, "ok", "rule, needs no server"))
+        elif policy.type == "vllm":
+            checks.append(_vllm(policy)._replace(name=f"{name}: vllm"))
         else:
             checks += [check._replace(name=f"{name}: {check.name}") for check in asyncio.run(_server(policy))]
     return checks
+
+
+def _vllm(config: VllmPolicyConfig) -> Check:
+    """Whether vLLM and the model are there; loading it takes too long for a look."""
+    if importlib.util.find_spec("vllm") is None:
+        return Check("", "fail", "the package vllm is not installed", "pip install 'kernevo[vllm]'")
+    folder = Path(config.model)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        return Check("", "fail", f"{folder} holds no config.json", "set policy.model to the folder of a model")
+    found = "is there" if folder.is_dir() else "is no folder here; vLLM will look for a model of that name"
+    return Check("", "ok" if folder.is_dir() else "warn", f"{config.model} {found}")
 
 
 async def _server(config: OpenAIPolicyConfig) -> list[Check]:

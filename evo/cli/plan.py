@@ -9,7 +9,13 @@ from evaluator.types import Workload
 
 if TYPE_CHECKING:
     from evo.campaign import Campaign
-    from evo.config import CpuEvaluatorConfig, GpuEvaluatorConfig, OpenAIPolicyConfig, RulePolicyConfig
+    from evo.config import (
+        CpuEvaluatorConfig,
+        GpuEvaluatorConfig,
+        OpenAIPolicyConfig,
+        RulePolicyConfig,
+        VllmPolicyConfig,
+    )
 
 
 def check_plan(campaign: Campaign) -> None:
@@ -46,14 +52,14 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
     }
 
 
-def _policy(config: RulePolicyConfig | OpenAIPolicyConfig) -> str:
+def _policy(config: RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig) -> str:
     rewrites = "the whole catalogue" if config.rewrites is None else ", ".join(config.rewrites)
-    if config.type == "openai":
-        shown = f", {rewrites}" if config.form == "structured" else ""
-        failing = "rules answer" if config.on_failure == "fallback" else "the campaign stops"
-        asked = f"{config.adapter or config.model} at {config.base_url}"
-        return f"openai, {asked}, {config.form}{shown}; if it fails, {failing}"
-    return f"rule, {rewrites}"
+    if config.type == "rule":
+        return f"rule, {rewrites}"
+    shown = f", {rewrites}" if config.form == "structured" else ""
+    failing = "rules answer" if config.on_failure == "fallback" else "the campaign stops"
+    place = f" at {config.base_url}" if config.type == "openai" else " in this process"
+    return f"{config.type}, {config.adapter or config.model}{place}, {config.form}{shown}; if it fails, {failing}"
 
 
 def _evaluator(config: CpuEvaluatorConfig | GpuEvaluatorConfig) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from policy.rewrites.accumulate_blockwise import AccumulateBlockwise
 from policy.rewrites.alignment_hints import AlignmentHints
-from policy.rewrites.base import Rewrite, RewriteContext, RewriteError
+from policy.rewrites.base import Rewrite, RewriteArgs, RewriteContext, RewriteError
 from policy.rewrites.cache_hints import CacheHints
 from policy.rewrites.dot_accumulate import DotAccumulate
 from policy.rewrites.drop_mask import DropMask
@@ -93,6 +93,19 @@ def json_schema(names: Sequence[str] | None = None, max_steps: int = 4) -> dict[
                 "items": {"oneOf": [_step_schema(rewrite) for rewrite in chosen]},
             }
         },
+        "required": ["steps"],
+        "additionalProperties": False,
+    }
+
+
+def one_step_schema(applicable: Mapping[str, Sequence[RewriteArgs]]) -> dict[str, Any]:
+    """JSON schema of a structured answer with one step that applies: each is written out, so a server that holds to it
+    cannot give another."""
+    pairs = [(name, args) for name, found in applicable.items() for args in found]
+    steps = [{"name": name, "args": args.model_dump(mode="json")} for name, args in pairs]
+    return {
+        "type": "object",
+        "properties": {"steps": {"type": "array", "minItems": 1, "maxItems": 1, "items": {"enum": steps}}},
         "required": ["steps"],
         "additionalProperties": False,
     }

@@ -105,7 +105,10 @@ def _moves(source: str, contexts: list[RewriteContext], body: dict[str, Any]) ->
 
 def _names(body: dict[str, Any]) -> list[str]:
     schema = body["response_format"]["json_schema"]["schema"]
-    return [option["properties"]["name"]["const"] for option in schema["properties"]["steps"]["items"]["oneOf"]]
+    items = schema["properties"]["steps"]["items"]
+    if "enum" in items:
+        return list(dict.fromkeys(step["name"] for step in items["enum"]))
+    return [option["properties"]["name"]["const"] for option in items["oneOf"]]
 
 
 class FakeServer:

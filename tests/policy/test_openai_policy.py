@@ -6,7 +6,8 @@ import pytest
 
 from evaluator.source_hash import ast_hash
 from evaluator.types import KernelSource
-from policy.rewrites import RewriteContext
+from policy.model_children import Workshop
+from policy.rewrites import RewriteContext, apply_steps
 from policy.rewrites.catalogue import rewrite_named
 from policy.rule_policy import structured_answer
 from policy.testing import PolicyTestCase
@@ -82,9 +83,20 @@ def test_structured_answers_are_held_to_the_schema_of_the_rewrites_that_apply(as
         ask(server, request())
         schema = server.requests[0]["response_format"]["json_schema"]["schema"]
     assert schema["required"] == ["steps"]
+    steps = schema["properties"]["steps"]["items"]["enum"]
+    assert steps
+    assert "input_precision" not in {step["name"] for step in steps}  # softmax has no dot
+    context = RewriteContext.of_task(TASK)
+    for step in steps:
+        assert apply_steps(SEED, [RewriteStep.model_validate(step)], context) != SEED
+
+
+def test_answers_of_several_steps_are_held_to_the_arguments_of_rewrites_that_apply():
+    schema = Workshop("structured", max_steps=3).schema(request())
+    assert schema["properties"]["steps"]["maxItems"] == 3
     names = {option["properties"]["name"]["const"] for option in schema["properties"]["steps"]["items"]["oneOf"]}
     assert names
-    assert "input_precision" not in names  # softmax has no dot
+    assert "input_precision" not in names
 
 
 @pytest.mark.parametrize(("field", "where"), [("structured_outputs", "json"), ("guided_json", "properties")])
