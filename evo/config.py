@@ -204,6 +204,8 @@ class VllmPolicyConfig(ModelPolicySection):
     """Share of the GPU's memory for weights and cache, while the model is awake."""
     sleep: bool = True
     """Move the weights off the GPU between questions, so that kernels have its memory."""
+    send_seed: bool | None = None
+    """Seed every question; on GPUs only when left out, since vLLM for CPUs dies of seeded questions with long prompts."""
     eager: bool = True
     """Do without CUDA graphs, which take memory and half a minute."""
 

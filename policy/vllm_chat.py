@@ -30,6 +30,7 @@ ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
 }
 """Set before vLLM is imported, where the user has not."""
 _CLOSED = object()
@@ -52,6 +53,8 @@ class VllmSettings:
     """Folder of a LoRA adapter."""
     sleep: bool = True
     """Move the weights off the GPU between calls."""
+    send_seed: bool | None = None
+    """Seed every question; on GPUs only when None, since vLLM's engine for CPUs dies of some seeded questions."""
     eager: bool = True
     """Do without CUDA graphs: they take memory and half a minute."""
 
@@ -62,7 +65,6 @@ def load(settings: VllmSettings) -> Any:
         raise EnvironmentUnusableError("policy type vllm needs the package vllm", "pip install 'kernevo[vllm]'")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    import torch
     from vllm import LLM
 
     options: dict[str, Any] = {"model": settings.model, "dtype": settings.dtype, "enforce_eager": settings.eager}
@@ -70,7 +72,7 @@ def load(settings: VllmSettings) -> Any:
         options["max_model_len"] = settings.max_model_len
     if settings.adapter is not None:
         options["enable_lora"] = True
-    if torch.cuda.is_available():
+    if _has_gpu():
         options |= {"gpu_memory_utilization": settings.gpu_memory, "enable_sleep_mode": settings.sleep}
     try:
         return LLM(**options)
@@ -94,6 +96,7 @@ class VllmChat:
         """`alone` is held while the engine works; see `gpu_guard`."""
         self._settings, self._alone, self._load = settings, alone, load_engine
         self._engine: Any = None
+        self._seeded = True
         self._failed: EnvironmentUnusableError | None = None
         self._asked: queue.Queue[Any] = queue.Queue()
         self._thread: threading.Thread | None = None
@@ -165,6 +168,7 @@ class VllmChat:
             try:
                 with self._alone():
                     self._engine = self._load(self._settings)
+                    self._seeded = _has_gpu() if self._settings.send_seed is None else self._settings.send_seed
                     self._rest()
             except EnvironmentUnusableError as error:
                 self._failed = error
@@ -213,7 +217,7 @@ class VllmChat:
             temperature=self._settings.temperature,
             top_p=self._settings.top_p,
             max_tokens=question.max_tokens,
-            seed=question.seed,
+            seed=question.seed if self._seeded else None,
             logprobs=0,  # of the sampled token alone
             structured_outputs=held,
         )
@@ -262,13 +266,19 @@ class VllmChat:
 def gpu_guard() -> Iterator[None]:
     """Held while vLLM works on a GPU that kernels are timed on: its lock, shared as checks share it. vLLM uses the
     first visible GPU; on a machine without one there is nothing to hold."""
-    import torch
-
-    if not torch.cuda.is_available():
+    if not _has_gpu():
         yield
         return
+    import torch
+
     with GpuLock(f"GPU-{torch.cuda.get_device_properties(0).uuid}").shared():
         yield
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def _logprobs(ids: Sequence[int], given: Sequence[Mapping[int, Any]] | None) -> tuple[float, ...] | None:

@@ -19,7 +19,7 @@ from policy.types import Message
 from policy.vllm_chat import VllmChat, VllmSettings, load
 from policy.vllm_policy import VllmPolicy
 
-SETTINGS = VllmSettings(model="somewhere/model", temperature=0.5)
+SETTINGS = VllmSettings(model="somewhere/model", temperature=0.5, send_seed=True)
 
 
 @dataclass
