@@ -230,6 +230,8 @@ class SearchConfig(Section):
     """The best candidate of every kind of kernel."""
     tuning: TuningConfig = TuningConfig()
     """Tuning of block sizes, warps and stages."""
+    prefetch: bool = True
+    """Ask a language model for the next generation while this one is judged; no effect on the rule policy."""
 
 
 class BudgetConfig(Section):
