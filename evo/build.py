@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluator.protocol import Evaluator
 from evaluator.types import Task
-from evo.config import CampaignConfig, OpenAIPolicyConfig, RulePolicyConfig
+from evo.config import CampaignConfig, OpenAIPolicyConfig, ReplayPolicyConfig, RulePolicyConfig
 from evo.monitors import ConsoleMonitor, JsonlMonitor, Monitor
 from evo.run_dir import RunDir
 from policy.policy import Policy
@@ -46,6 +46,14 @@ def _openai(config: OpenAIPolicyConfig, campaign: CampaignConfig) -> Policy:
     )
 
 
+def _replay(config: ReplayPolicyConfig, campaign: CampaignConfig) -> Policy:
+    from evo.run import Run
+    from evo.turns import turns_of_run
+    from policy.replay_policy import ReplayPolicy
+
+    return ReplayPolicy(turns_of_run(Run.load(config.run)))
+
+
 def openai_settings(config: OpenAIPolicyConfig) -> OpenAISettings:
     """Where and how the config's server is asked."""
     from policy.openai_client import OpenAISettings
@@ -65,7 +73,7 @@ def model_settings(config: OpenAIPolicyConfig) -> ModelSettings:
     return ModelSettings(**{field.name: getattr(config, field.name) for field in fields(ModelSettings)})
 
 
-POLICIES: dict[str, Callable[[Any, CampaignConfig], Policy]] = {"rule": _rule, "openai": _openai}
+POLICIES: dict[str, Callable[[Any, CampaignConfig], Policy]] = {"rule": _rule, "openai": _openai, "replay": _replay}
 
 
 def make_policy(config: CampaignConfig) -> Policy:

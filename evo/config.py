@@ -180,7 +180,19 @@ class OpenAIPolicyConfig(Section):
     """With `stop`: requests in a row without one usable answer before that counts as a failure."""
 
 
-OnePolicy = Annotated[RulePolicyConfig | OpenAIPolicyConfig, Field(discriminator="type")]
+class ReplayPolicyConfig(Section):
+    """Gives the answers that another run recorded, each once, where the same parent is asked about. Needs no model."""
+
+    type: Literal["replay"]
+    """Which policy proposes."""
+    weight: PositiveFloat = 1.0
+    """Share of the requests in a list of policies, relative to the others' weights."""
+    run: Annotated[str, Field(min_length=1)]
+    """Folder of the recorded run, e.g. `runs/x`; a seed and settings of the search like its own ask most alike."""
+
+
+AnyPolicyConfig = RulePolicyConfig | OpenAIPolicyConfig | ReplayPolicyConfig
+OnePolicy = Annotated[AnyPolicyConfig, Field(discriminator="type")]
 
 
 def _policy_form(value: Any) -> str:
@@ -299,6 +311,6 @@ class CampaignConfig(Section):
     """Distinct structures written to `elites/` at the end."""
 
     @property
-    def policies(self) -> tuple[RulePolicyConfig | OpenAIPolicyConfig, ...]:
+    def policies(self) -> tuple[AnyPolicyConfig, ...]:
         """The policies as a list, whether one or several are given."""
         return self.policy if isinstance(self.policy, tuple) else (self.policy,)
