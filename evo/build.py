@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from evaluator.protocol import Evaluator
 from evaluator.types import Task
-from evo.config import CampaignConfig, ModelPolicySection, OpenAIPolicyConfig, RulePolicyConfig, VllmPolicyConfig
+from evo.config import (
+    CampaignConfig,
+    ModelPolicySection,
+    OpenAIPolicyConfig,
+    ReplayPolicyConfig,
+    RulePolicyConfig,
+    VllmPolicyConfig,
+)
 from evo.monitors import ConsoleMonitor, JsonlMonitor, Monitor
 from evo.run_dir import RunDir
 from policy.policy import Policy
@@ -65,6 +72,14 @@ def _vllm(config: VllmPolicyConfig, campaign: CampaignConfig) -> Policy:
     )
 
 
+def _replay(config: ReplayPolicyConfig, campaign: CampaignConfig) -> Policy:
+    from evo.run import Run
+    from evo.turns import turns_of_run
+    from policy.replay_policy import ReplayPolicy
+
+    return ReplayPolicy(turns_of_run(Run.load(config.run)))
+
+
 def openai_settings(config: OpenAIPolicyConfig) -> OpenAISettings:
     """Where and how the config's server is asked."""
     from policy.openai_client import OpenAISettings
@@ -84,7 +99,12 @@ def model_settings(config: ModelPolicySection) -> ModelSettings:
     return ModelSettings(**{field.name: getattr(config, field.name) for field in fields(ModelSettings)})
 
 
-POLICIES: dict[str, Callable[[Any, CampaignConfig], Policy]] = {"rule": _rule, "openai": _openai, "vllm": _vllm}
+POLICIES: dict[str, Callable[[Any, CampaignConfig], Policy]] = {
+    "rule": _rule,
+    "openai": _openai,
+    "vllm": _vllm,
+    "replay": _replay,
+}
 
 
 def make_policy(config: CampaignConfig) -> Policy:

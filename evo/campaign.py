@@ -3,6 +3,7 @@
 restore from the journal, or seed
 while no stopper fires:
     batch = scheduler.ask(n)                     # choose parents, run operators, gate novelty
+    scheduler.ask_ahead()                        # a language model thinks while this batch is judged
     for candidate, evaluation in evaluator.evaluate(batch):
         journal.append(candidate, evaluation)    # before anything else
         scheduler.tell(candidate, evaluation)    # archive, population, Optuna
@@ -26,6 +27,7 @@ from evaluator.task import load_task
 from evaluator.types import EvaluationJob, Task
 from evaluator.version import __version__
 from evo import build, environment, events, finish
+from evo.asking import Asking, WaitInterruptedError
 from evo.budget import Progress, reason_to_stop
 from evo.candidate import Record
 from evo.config import CampaignConfig
@@ -128,10 +130,12 @@ class Campaign:
         self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
         evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
         policy = self._given[1] or build.make_policy(self.config)
+        search = self.config.search
+        self._asking = Asking(policy, ahead=search.prefetch, interrupted=lambda: self.interrupt.requested)
         self._scheduler = Scheduler(
-            self.config.search,
+            search,
             self.task,
-            policy,
+            self._asking,
             Streams(self.config.seed),
             lambda sha: self.dir.source(sha).text,
         )
@@ -142,6 +146,7 @@ class Campaign:
             stopped = self._search(evaluator)
             self._note_session("end", stopped)
         finally:
+            self._scheduler.drop_ahead()
             self._tell_of_policy(policy)
             if self._given[0] is None:
                 evaluator.close()
@@ -164,10 +169,15 @@ class Campaign:
             if not self._scheduler.in_generation:
                 if (reason := self._reason_to_stop()) is not None:
                     return reason
-                plan = self._scheduler.ask(self._batch_size())
+                self._scheduler.ask_ahead()  # a resumed run has not asked yet
+                try:
+                    plan = self._scheduler.ask(self._batch_size(self._scheduler.generation))
+                except WaitInterruptedError:
+                    return INTERRUPTED
                 if not plan.batch.candidates:
                     return "exhausted"
                 self._record(plan)
+            self._scheduler.ask_ahead()
             for record in self._judge(evaluator):
                 self._monitors.candidate(record)
             if self._scheduler.pending:
@@ -179,6 +189,7 @@ class Campaign:
             self.dir.store(source)
         self._journal.append(events.BATCH, plan.batch.model_dump(mode="json"))
         self._scheduler.begin(plan.batch)
+        self._look_ahead()
 
     def _judge(self, evaluator: Evaluator) -> Iterator[Record]:
         for job, evaluation in evaluator.evaluate(self._jobs()):
@@ -206,6 +217,7 @@ class Campaign:
     def _step(self, summary: events.GenerationEnd, batch: list[Record]) -> Step:
         scheduler = self._scheduler
         best = scheduler.best
+        asked = self._asking.take_asked()
         return Step(
             generation=summary.generation,
             evaluations=summary.evaluations,
@@ -224,6 +236,9 @@ class Campaign:
             cells=len(scheduler.archive),
             qd_score=scheduler.archive.qd_score,
             cached=sum(record.evaluation.cached for record in batch),
+            policy_seconds=asked.seconds,
+            policy_asked=asked.requests,
+            policy_answered=asked.answered,
         )
 
     def _reason_to_stop(self) -> str | None:
@@ -241,10 +256,17 @@ class Campaign:
         )
         return reason_to_stop(self.config.budget, progress)
 
-    def _batch_size(self) -> int:
-        budget = self.config.budget.evaluations
+    def _batch_size(self, generation: int) -> int:
+        """Candidates of this generation or the next; 0 behind the end of the budget."""
+        budget, scheduler = self.config.budget, self._scheduler
+        if budget.generations is not None and generation >= budget.generations:
+            return 0
         wanted = self.config.search.offspring
-        return wanted if budget is None else min(wanted, budget - len(self._scheduler.records))
+        known = len(scheduler.records) + len(scheduler.pending)
+        return wanted if budget.evaluations is None else min(wanted, budget.evaluations - known)
+
+    def _look_ahead(self) -> None:
+        self._scheduler.look_ahead(self._batch_size(self._scheduler.generation + 1))
 
     @property
     def _seconds(self) -> float:
@@ -255,8 +277,11 @@ class Campaign:
         history = self._history or []
         if not history:
             self._journal.append(events.STARTED, self._started().model_dump(mode="json"))
+        last = max((event.seq for event in history if event.kind == events.BATCH), default=None)
         for event in history:
             self._replay(event)
+            if event.seq == last:
+                self._look_ahead()  # at earlier batches the answers are in the journal
         self._note_session("begin")
 
     def _replay(self, event: Event) -> None:

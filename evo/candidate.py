@@ -47,6 +47,11 @@ class Record(Frozen):
         return self.candidate.id
 
     @property
+    def number(self) -> int:
+        """The candidate's place in the order of birth: 42 for `c000042`."""
+        return int(self.candidate.id[1:])
+
+    @property
     def passed(self) -> bool:
         """Whether the candidate is correct and timed."""
         return self.evaluation.status.passed

@@ -205,12 +205,24 @@ class VllmPolicyConfig(ModelPolicySection):
     sleep: bool = True
     """Move the weights off the GPU between questions, so that kernels have its memory."""
     send_seed: bool | None = None
-    """Seed every question; on GPUs only when left out, since vLLM for CPUs dies of seeded questions with long prompts."""
+    """Seed every question; on GPUs only when left out: vLLM for CPUs dies of seeded questions with long prompts."""
     eager: bool = True
     """Do without CUDA graphs, which take memory and half a minute."""
 
 
-OnePolicy = Annotated[RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig, Field(discriminator="type")]
+class ReplayPolicyConfig(Section):
+    """Gives the answers that another run recorded, each once, where the same parent is asked about. Needs no model."""
+
+    type: Literal["replay"]
+    """Which policy proposes."""
+    weight: PositiveFloat = 1.0
+    """Share of the requests in a list of policies, relative to the others' weights."""
+    run: Annotated[str, Field(min_length=1)]
+    """Folder of the recorded run, e.g. `runs/x`; a seed and settings of the search like its own ask most alike."""
+
+
+AnyPolicyConfig = RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig | ReplayPolicyConfig
+OnePolicy = Annotated[AnyPolicyConfig, Field(discriminator="type")]
 
 
 def _policy_form(value: Any) -> str:
@@ -260,6 +272,8 @@ class SearchConfig(Section):
     """The best candidate of every kind of kernel."""
     tuning: TuningConfig = TuningConfig()
     """Tuning of block sizes, warps and stages."""
+    prefetch: bool = True
+    """Ask a language model for the next generation while this one is judged; no effect on the rule policy."""
 
 
 class BudgetConfig(Section):
@@ -327,6 +341,6 @@ class CampaignConfig(Section):
     """Distinct structures written to `elites/` at the end."""
 
     @property
-    def policies(self) -> tuple[RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig, ...]:
+    def policies(self) -> tuple[AnyPolicyConfig, ...]:
         """The policies as a list, whether one or several are given."""
         return self.policy if isinstance(self.policy, tuple) else (self.policy,)

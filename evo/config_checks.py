@@ -75,11 +75,20 @@ def _policies(config: CampaignConfig, document: Document) -> Iterator[Problem]:
         yield Problem(document.value_position(("policy",)), "policy", "the list is empty", fix)
     for index, policy in enumerate(config.policies):
         loc: Loc = ("policy", index) if isinstance(config.policy, tuple) else ("policy",)
+        if policy.type == "replay":
+            yield from _recorded(policy.run, (*loc, "run"), document)
+            continue
         yield from _rewrites(policy.rewrites, loc, document)
         if policy.type == "openai":
             for name, what, fix in _server_problems(policy):
                 where = (*loc, name)
                 yield Problem(document.value_position(where), dotted(where), what, fix)
+
+
+def _recorded(run: str, loc: Loc, document: Document) -> Iterator[Problem]:
+    if not (Path(run) / "journal.jsonl").is_file():
+        fix = "give the folder of a run; `kernevo status` lists those under runs/"
+        yield Problem(document.value_position(loc), dotted(loc), f"{run!r} holds no run", fix)
 
 
 def _rewrites(rewrites: tuple[str, ...] | None, policy: Loc, document: Document) -> Iterator[Problem]:

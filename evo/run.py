@@ -98,12 +98,23 @@ class Run:
     candidates = records
 
     def record(self, candidate_id: str) -> Record:
-        """One judged candidate. Raises UsageError for an id the run does not hold."""
+        """One judged candidate. Raises UsageError for an id the run does not hold, naming the nearest one."""
         try:
             return self._records[candidate_id]
         except KeyError:
-            last = next(reversed(self._records), "none")
-            raise UsageError(f"{self.path}: no judged candidate {candidate_id}", f"the last one is {last}") from None
+            pass
+        if candidate_id in self._candidates:
+            raise UsageError(f"{self.path}: candidate {candidate_id} is not judged yet", "wait, or resume the run")
+        raise UsageError(f"{self.path}: no candidate {candidate_id}", self._nearest(candidate_id))
+
+    def _nearest(self, candidate_id: str) -> str:
+        records = self.records()
+        digits = candidate_id.removeprefix("c")
+        if not records:
+            return "nothing is judged yet"
+        if not (digits.isascii() and digits.isdecimal()):
+            return f"ids are {records[0].id} to {records[-1].id}"
+        return f"the nearest is {min(records, key=lambda record: abs(record.number - int(digits))).id}"
 
     def elites(self, count: int | None = None) -> list[Record]:
         """The best record of each structure that passed, best first; ties go to the older one."""

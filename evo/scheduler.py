@@ -14,6 +14,7 @@ from evaluator.source_hash import ast_hash, structure_hash
 from evaluator.tunables import extract
 from evaluator.types import Evaluation, KernelSource, Task
 from evo.archive import Archive
+from evo.asking import Asking
 from evo.candidate import Candidate, Record
 from evo.config import SearchConfig
 from evo.events import Batch, GenerationEnd
@@ -23,7 +24,6 @@ from evo.operators import Draft, RewriteOperator, TuneOperator
 from evo.population import Individual, Population
 from evo.streams import Streams
 from evo.tuning import Tuner
-from policy.policy import Policy
 from policy.types import RewriteStep
 
 
@@ -39,7 +39,7 @@ class Scheduler:
     """The search's whole state, and the two verbs on it."""
 
     def __init__(
-        self, config: SearchConfig, task: Task, policy: Policy, streams: Streams, read: Callable[[str], str]
+        self, config: SearchConfig, task: Task, asking: Asking, streams: Streams, read: Callable[[str], str]
     ) -> None:
         self.task = task
         self.streams = streams
@@ -52,9 +52,10 @@ class Scheduler:
         self.records: dict[str, Record] = {}
         self.best: Record | None = None
         self._config = config
-        self._rewrite = RewriteOperator(policy, config.archive.parent_share if config.archive.enabled else 0.0)
+        self._rewrite = RewriteOperator(asking, config.archive)
         self._tune = TuneOperator()
         self._pending: dict[str, Candidate] = {}
+        self._children: dict[str, list[Record]] = {}
         self._offspring: list[Individual] = []
         self._births = 0
         self.in_generation = False
@@ -66,11 +67,18 @@ class Scheduler:
         """Candidates of the current batch that nobody has judged yet."""
         return list(self._pending.values())
 
+    def children(self, candidate_id: str) -> list[Record]:
+        """Judged children of a candidate in the order of birth."""
+        return sorted(self._children.get(candidate_id, ()), key=lambda record: record.number)
+
     def ask(self, count: int) -> Plan:
-        """The next batch of at most `count`; empty when nothing new can be thought of. Changes nothing."""
+        """The next batch of at most `count`; empty when nothing new can be thought of. Changes nothing.
+
+        Raises WaitInterruptedError when Ctrl-C came while the policy's answers were awaited.
+        """
         if self.generation == 0:
             return self._plan(self._seed_drafts())
-        tuned = self._tune.propose(self, self.generation, round(self._config.tuning.share * count))
+        tuned = self._tune.propose(self, self.generation, self._tuned(count))
         drafts = tuned + self._rewrite.propose(self, self.generation, count - len(tuned))
         if len(drafts) < count:
             # Where rewriting has run dry, what is left of the batch goes to the tuner.
@@ -78,6 +86,26 @@ class Scheduler:
             known = {draft.source.sha for draft in drafts}
             drafts += [draft for draft in more if draft.source.sha not in known]
         return self._plan(drafts[:count])
+
+    def _tuned(self, count: int) -> int:
+        """The tuner's share of a batch of `count`."""
+        return round(self._config.tuning.share * count)
+
+    def look_ahead(self, count: int) -> None:
+        """Build the requests of the next generation, of `count` candidates, from what is known now.
+
+        Called between `begin` and the first `tell`, live and on resume alike. Does nothing for a policy that cannot
+        be asked ahead.
+        """
+        self._rewrite.prepare(self, self.generation + 1, count - self._tuned(count))
+
+    def ask_ahead(self) -> None:
+        """Send what `look_ahead` built, once; `ask` collects the answers."""
+        self._rewrite.submit()
+
+    def drop_ahead(self) -> None:
+        """Cancel what was asked ahead."""
+        self._rewrite.cancel()
 
     def _seed_drafts(self) -> list[Draft]:
         assert self.task.seed_source is not None  # the campaign refuses tasks without a seed
@@ -132,6 +160,8 @@ class Scheduler:
         self.batch.append(record)
         source = self.source(record.candidate.source_sha)
         parents = record.candidate.parent_ids
+        for parent in parents:
+            self._children.setdefault(parent, []).append(record)
         self.tuner.tell(record, source, self.records[parents[0]].candidate.structure if parents else None)
         self._offspring.append(self.population.individual(record, len(source)))
         if record.passed:

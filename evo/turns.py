@@ -11,6 +11,20 @@ from policy.types import Turn
 
 def turns_of_run(run: Run) -> list[Turn]:
     """Every turn of a run with its reward, in the order of birth, computed from the journal."""
+    return _turns(run, run.records())
+
+
+def turn_of(run: Run, candidate_id: str) -> Turn | None:
+    """One candidate's turn with its reward; None without a prompt, and where our own harness failed on it."""
+    wanted = run.record(candidate_id)
+    family = {record.id for record in run.lineage(candidate_id)}
+    program = wanted.candidate.ast_hash
+    # Its ancestors say which lineage it is of, an earlier one with the same program that it repeats it.
+    told = [record for record in run.records() if record.id in family or record.candidate.ast_hash == program]
+    return next((turn for turn in _turns(run, told) if turn.candidate_id == candidate_id), None)
+
+
+def _turns(run: Run, records: list[Record]) -> list[Turn]:
     meta = RunMeta(
         run=run.name,
         task=run.started.task,
@@ -18,7 +32,7 @@ def turns_of_run(run: Run) -> list[Turn]:
         versions=dict(run.environment.get("packages", {})),
     )
     settings = RewardSettings.model_validate(run.config.reward.model_dump())
-    return turns_of((_child(run, record) for record in run.records()), meta, settings)
+    return turns_of((_child(run, record) for record in records), meta, settings)
 
 
 def write_trajectories(run: Run) -> None:

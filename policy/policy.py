@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Protocol, runtime_checkable
 
 from policy.types import Proposal, ProposalRequest
 
@@ -32,4 +33,17 @@ class Policy(Protocol):
 
     def close(self) -> None:
         """Release servers and files; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class AsyncPolicy(Policy, Protocol):
+    """A policy that can be asked before its answers are needed, so that judging goes on while it thinks.
+
+    `submit` returns at once. The future gives what `propose` would have returned, or raises what it would have
+    raised; cancelling it asks the policy to drop the requests, `close` drops all that are open.
+    """
+
+    def submit(self, requests: Sequence[ProposalRequest]) -> Future[list[list[Proposal]]]:
+        """The children for each request, later."""
         ...

@@ -35,10 +35,10 @@ def policy_checks(path: str) -> list[Check]:
     policies = load_config(path).policies
     for number, policy in enumerate(policies, start=1):
         name = f"policy {number}" if len(policies) > 1 else "policy"
-        if policy.type == "rule":
-            checks.append(Check(name, "ok", "rule, needs no server"))
-        elif policy.type == "vllm":
+        if policy.type == "vllm":
             checks.append(_vllm(policy)._replace(name=f"{name}: vllm"))
+        elif policy.type != "openai":
+            checks.append(Check(name, "ok", f"{policy.type}, needs no server"))
         else:
             checks += [check._replace(name=f"{name}: {check.name}") for check in asyncio.run(_server(policy))]
     return checks

@@ -9,13 +9,7 @@ from evaluator.types import Workload
 
 if TYPE_CHECKING:
     from evo.campaign import Campaign
-    from evo.config import (
-        CpuEvaluatorConfig,
-        GpuEvaluatorConfig,
-        OpenAIPolicyConfig,
-        RulePolicyConfig,
-        VllmPolicyConfig,
-    )
+    from evo.config import AnyPolicyConfig, CpuEvaluatorConfig, GpuEvaluatorConfig
 
 
 def check_plan(campaign: Campaign) -> None:
@@ -52,7 +46,9 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
     }
 
 
-def _policy(config: RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig) -> str:
+def _policy(config: AnyPolicyConfig) -> str:
+    if config.type == "replay":
+        return f"replay, what {config.run} recorded"
     rewrites = "the whole catalogue" if config.rewrites is None else ", ".join(config.rewrites)
     if config.type == "rule":
         return f"rule, {rewrites}"

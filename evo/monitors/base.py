@@ -35,6 +35,12 @@ class Step(Frozen):
     qd_score: float
     cached: int
     """Verdicts of this batch that came from the cache."""
+    policy_seconds: float = 0.0
+    """Time the campaign stood still for the proposals of this batch."""
+    policy_asked: int = 0
+    """Requests to the policy for this batch."""
+    policy_answered: int = 0
+    """Of these, requests with at least one proposal."""
 
 
 class Monitor(Protocol):

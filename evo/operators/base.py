@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,4 +40,8 @@ class SearchView(Protocol):
 
     def source(self, sha: str) -> str:
         """Text of a stored source."""
+        ...
+
+    def children(self, candidate_id: str) -> Sequence[Record]:
+        """Judged children of a candidate in the order of birth."""
         ...

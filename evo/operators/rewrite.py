@@ -2,27 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
 from evaluator.types import KernelSource
+from evo.asking import Answers, Asking
 from evo.candidate import Record
+from evo.config import ArchiveConfig
+from evo.measures import cell_of
 from evo.operators.base import Draft, SearchView
-from policy.policy import Policy
 from policy.types import ParentView, Proposal, ProposalRequest
 
 ROUNDS = 3
 """Times a draft that was not new is asked for again, each time from another parent."""
+INSPIRATIONS = 3
+"""Elites of other cells that a request shows."""
+ATTEMPTS = 16
+"""Earlier children of the parent that a request shows, the latest ones."""
+
+
+@dataclass
+class _Round:
+    """Requests that are asked together, and whom they are about."""
+
+    generation: int
+    parents: Sequence[Record]
+    requests: Sequence[ProposalRequest]
+    sent: Future[Answers] | None = None
+    """Set where the requests went out before their answers were needed."""
 
 
 class RewriteOperator:
-    """Asks the policy for children of parents chosen from archive and population."""
+    """Asks the policy for children of parents chosen from archive and population.
+
+    A policy that can be asked ahead gets the first round of a generation while the one before is judged: `prepare`
+    builds its requests, `submit` sends them, `propose` collects the answers.
+    """
 
     name = "rewrite"
 
-    def __init__(self, policy: Policy, archive_share: float) -> None:
-        self._policy = policy
-        self._archive_share = archive_share
+    def __init__(self, asking: Asking, archive: ArchiveConfig) -> None:
+        self._asking = asking
+        self._archive = archive
+        self._ahead: _Round | None = None
+
+    def prepare(self, view: SearchView, generation: int, count: int) -> None:
+        """Build the first requests of `generation` from what is known now. Sends nothing."""
+        self.cancel()
+        if self._asking.ahead and count > 0 and view.population.members:
+            self._ahead = self._round(view, generation, range(count), ())
+
+    def submit(self) -> None:
+        """Send the prepared requests, once."""
+        if self._ahead is not None and self._ahead.sent is None:
+            self._ahead.sent = self._asking.submit(self._ahead.requests)
+
+    def cancel(self) -> None:
+        """Forget the prepared requests; answers that are still open are no longer wanted."""
+        if self._ahead is not None and self._ahead.sent is not None:
+            self._ahead.sent.cancel()
+        self._ahead = None
 
     def propose(self, view: SearchView, generation: int, count: int) -> list[Draft]:
-        """Up to `count` drafts with structures that were never judged."""
+        """Up to `count` drafts with structures that were never judged. Raises WaitInterruptedError."""
         drafts: list[Draft] = []
         programs: set[str] = set()
         structures: set[str] = set()
@@ -30,40 +73,58 @@ class RewriteOperator:
             wanted = count - len(drafts)
             if wanted <= 0:
                 break
-            first = attempt * count
-            parents = [self._parent(view, generation, first + index) for index in range(wanted)]
-            requests = [
-                self._request(view, parent, generation, first + index, frozenset(programs))
-                for index, parent in enumerate(parents)
-            ]
-            for parent, proposals in zip(parents, self._policy.propose(requests), strict=True):
+            if attempt == 0 and self._ahead is not None and self._ahead.generation == generation:
+                asked = self._ahead
+            else:
+                first = attempt * count
+                asked = self._round(view, generation, range(first, first + wanted), programs)
+            answers = self._asking.propose(asked.requests, asked.sent)
+            for parent, proposals in zip(asked.parents, answers, strict=True):
                 drafts += self._new(view, parent, proposals, programs, structures)
         return drafts[:count]
 
+    def _round(self, view: SearchView, generation: int, indices: range, pending: Iterable[str]) -> _Round:
+        taken = view.gate.programs.union(pending)
+        parents = [self._parent(view, generation, index) for index in indices]
+        requests = [
+            self._request(view, parent, generation, index, taken)
+            for parent, index in zip(parents, indices, strict=True)
+        ]
+        return _Round(generation, parents, requests)
+
     def _parent(self, view: SearchView, generation: int, index: int) -> Record:
         rng = view.streams.generator("parent", generation, index)
-        if len(view.archive) and rng.random() < self._archive_share:
+        share = self._archive.parent_share if self._archive.enabled else 0.0
+        if len(view.archive) and rng.random() < share:
             return view.archive.sample(rng)
         return view.population.parent(generation, index)
 
     def _request(
-        self, view: SearchView, parent: Record, generation: int, index: int, pending: frozenset[str]
+        self, view: SearchView, parent: Record, generation: int, index: int, taken: frozenset[str]
     ) -> ProposalRequest:
         return ProposalRequest(
             request_id=f"g{generation:05d}-{index:03d}",
             task=view.task,
-            parents=(
-                ParentView(
-                    candidate_id=parent.id,
-                    source=KernelSource(text=view.source(parent.candidate.source_sha)),
-                    evaluation=parent.evaluation,
-                    rewrites=parent.candidate.rewrites,
-                ),
-            ),
+            parents=(_shown(view, parent),),
             operator=self.name,
             seed=view.streams.seed("policy", generation, index),
-            taken=view.gate.programs | pending,
+            inspirations=tuple(_shown(view, elite) for elite in self._inspirations(view, parent, generation)),
+            attempts=tuple(_shown(view, child) for child in view.children(parent.id)[-ATTEMPTS:]),
+            taken=taken,
         )
+
+    def _inspirations(self, view: SearchView, parent: Record, generation: int) -> list[Record]:
+        """Elites of other cells than the parent's, every cell equally likely, the fastest first.
+
+        Drawn by generation and parent, not by request: children of one parent share one prompt.
+        """
+        if not self._archive.enabled:
+            return []
+        own = cell_of(view.source(parent.candidate.source_sha), parent.evaluation) if parent.passed else None
+        others = [owner for cell, owner in view.archive if cell != own and owner.id != parent.id]
+        rng = view.streams.generator("inspirations", generation, parent.number)
+        chosen = rng.permutation(len(others))[:INSPIRATIONS]
+        return sorted((others[place] for place in chosen), key=lambda elite: (-(elite.speedup or 0.0), elite.number))
 
     def _new(
         self,
@@ -83,3 +144,12 @@ class RewriteOperator:
             structures.add(structure)
             drafts.append(Draft(proposal.source, self.name, (parent,), structure, proposal=proposal))
         return drafts
+
+
+def _shown(view: SearchView, record: Record) -> ParentView:
+    return ParentView(
+        candidate_id=record.id,
+        source=KernelSource(text=view.source(record.candidate.source_sha)),
+        evaluation=record.evaluation,
+        rewrites=record.candidate.rewrites,
+    )

@@ -1,4 +1,7 @@
-"""A campaign in a process of its own, for tests that kill it: `python -m tests.evo.driver RUN start|resume`."""
+"""A campaign in a process of its own, for tests that kill it.
+
+`python -m tests.evo.driver RUN start|resume [POLICY]`.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,18 @@ def config(evaluations: int = 60) -> CampaignConfig:
     )
 
 
-def campaign(path: Path, mode: str, pause: float = 0.0) -> Campaign:
-    """A new or resumed campaign with the fake judge and policy."""
-    parts = {"evaluator": fakes.FakeEvaluator(pause), "policy": fakes.FakePolicy()}
+POLICIES = {"fake": fakes.FakePolicy, "async": fakes.AsyncFakePolicy, "async_rule": fakes.AsyncRulePolicy}
+
+
+def campaign(path: Path, mode: str, pause: float = 0.0, policy: str = "fake") -> Campaign:
+    """A new or resumed campaign with the fake judge and a policy of `POLICIES`."""
+    parts = {"evaluator": fakes.FakeEvaluator(pause), "policy": POLICIES[policy]()}
     made = Campaign(config(), path, **parts) if mode == "start" else Campaign.resume(path, **parts)
     made.task = fakes.task()
     return made
 
 
 if __name__ == "__main__":
-    outcome = campaign(Path(sys.argv[1]), sys.argv[2], pause=0.01).run()
+    outcome = campaign(Path(sys.argv[1]), sys.argv[2], 0.01, *sys.argv[3:]).run()
     print(outcome.stopped, flush=True)
     sys.exit(130 if outcome.interrupted else 0)

@@ -8,9 +8,11 @@ occur as well.
 from __future__ import annotations
 
 import ast
+import json
 import math
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evaluator.task import load_task
@@ -25,6 +27,7 @@ from evaluator.types import (
     StageRecord,
     Timing,
 )
+from policy.rule_policy import RulePolicy
 from policy.types import Message, Proposal, RewriteStep
 
 SEED = '''"""A candidate for tests."""
@@ -187,3 +190,46 @@ class FakePolicy:
 
     def close(self) -> None:
         pass
+
+
+class AsyncFakePolicy(FakePolicy):
+    """Answers on another thread. A child depends on everything its request says but the task."""
+
+    name = "async"
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self.asked = []
+        self.futures = []
+        self.closed = False
+
+    def submit(self, requests):
+        self.asked.append(requests)
+        self.futures.append(self._thread.submit(self.propose, requests))
+        return self.futures[-1]
+
+    def propose(self, requests):
+        return [[self._child(request.model_copy(update={"seed": self._seed(request)}))] for request in requests]
+
+    def _seed(self, request):
+        said = request.model_dump(mode="json", exclude={"task", "taken"})
+        return json.dumps([said, sorted(request.taken)])
+
+    def close(self):
+        self.closed = True
+        self._thread.shutdown(cancel_futures=True)
+
+
+class AsyncRulePolicy(RulePolicy):
+    """The rule policy, answering on another thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = ThreadPoolExecutor(1)
+
+    def submit(self, requests):
+        return self._thread.submit(self.propose, requests)
+
+    def close(self):
+        self._thread.shutdown(cancel_futures=True)
+        super().close()

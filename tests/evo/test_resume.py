@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[2]
 KILLS = 20
 
 
-def start(path: Path, mode: str, hash_seed: str = "0") -> subprocess.Popen[str]:
+def start(path: Path, mode: str, hash_seed: str = "0", policy: str = "fake") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.evo.driver", str(path), mode],
+        [sys.executable, "-m", "tests.evo.driver", str(path), mode, policy],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         stdout=subprocess.PIPE,

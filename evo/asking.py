@@ -1,0 +1,77 @@
+"""The policy as the search talks to it: asked ahead where it can be, waited for, and counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+
+from evaluator.types import Frozen
+from policy.policy import AsyncPolicy, Policy
+from policy.types import Proposal, ProposalRequest
+
+POLL_S = 0.1
+"""Longest time until Ctrl-C is noticed while answers are awaited."""
+
+Answers = list[list[Proposal]]
+
+
+class WaitInterruptedError(Exception):
+    """Ctrl-C came while answers were awaited. Nothing was changed; the same requests can be made again."""
+
+
+class Asked(Frozen):
+    """What was asked of the policy for one batch."""
+
+    seconds: float = 0.0
+    """Time the campaign stood still for answers."""
+    requests: int = 0
+    answered: int = 0
+    """Requests with at least one proposal."""
+
+
+class Asking:
+    """Sends requests to a policy and collects the answers.
+
+    `ahead` allows an `AsyncPolicy` to be asked before its answers are needed. `interrupted` is looked at while the
+    answers of an `AsyncPolicy` are awaited.
+    """
+
+    def __init__(self, policy: Policy, *, ahead: bool = True, interrupted: Callable[[], bool] = lambda: False) -> None:
+        self._policy = policy
+        self._later = policy if isinstance(policy, AsyncPolicy) else None
+        self._interrupted = interrupted
+        self._asked = Asked()
+        self.ahead = ahead and self._later is not None
+        """Whether requests can be sent before their answers are needed."""
+
+    def submit(self, requests: Sequence[ProposalRequest]) -> Future[Answers]:
+        """Send requests without waiting; only where `ahead` is True."""
+        assert self._later is not None
+        return self._later.submit(requests)
+
+    def propose(self, requests: Sequence[ProposalRequest], sent: Future[Answers] | None = None) -> Answers:
+        """The answers, from `sent` where the requests went out earlier. Raises WaitInterruptedError."""
+        started = time.monotonic()
+        if sent is None and self._later is None:
+            answers = self._policy.propose(requests)
+        else:
+            answers = self._collect(self.submit(requests) if sent is None else sent)
+        self._asked = Asked(
+            seconds=self._asked.seconds + time.monotonic() - started,
+            requests=self._asked.requests + len(requests),
+            answered=self._asked.answered + sum(map(bool, answers)),
+        )
+        return answers
+
+    def _collect(self, sent: Future[Answers]) -> Answers:
+        while not wait([sent], timeout=POLL_S).done:
+            if self._interrupted():
+                sent.cancel()
+                raise WaitInterruptedError
+        return sent.result()
+
+    def take_asked(self) -> Asked:
+        """What was asked since the last call."""
+        asked, self._asked = self._asked, Asked()
+        return asked
