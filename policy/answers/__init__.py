@@ -1,0 +1,1 @@
+"""The parts of reading a model's answer; `policy.edits` puts them together."""
