@@ -142,8 +142,10 @@ def _full(reading: _Reading) -> _Found | None:
         return None
     chosen = next((text for text in blocks if programs.parses(text)), blocks[0] if blocks else "")
     hint = f"answer with {ASKED['full']}, with that line corrected"
+    # Without a fence, the explanation is what stands above the code.
+    used = () if answer.fences else (range(programs.first_code_line(answer.lines), len(answer.lines)),)
     try:
-        return _Found(programs.finished(chosen, reading.parent, hint, reading.notes))
+        return _Found(programs.finished(chosen, reading.parent, hint, reading.notes), used=used)
     except AnswerError:
         if open_ended:
             message = f"the answer was cut off inside its code, in line {len(answer.lines)}"

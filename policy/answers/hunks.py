@@ -19,7 +19,6 @@ _DIVIDER = re.compile(r"\s*+={5,}\s*+$")
 _REPLACE = re.compile(r"\s*+(?:>{4,}|\+{4,}\s*+REPLACE\b)", re.IGNORECASE)
 _DIFF_LANGUAGES = ("diff", "patch", "udiff")
 _HEADER = re.compile(r"(?:---|\+\+\+|diff --git|index|\*\*\*)(?:\s|$)")
-_AT = re.compile(r"@@")
 _FIX = "write each edit as\n<<<<<<< SEARCH\nlines copied from the file\n=======\nnew lines\n>>>>>>> REPLACE"
 
 
@@ -110,7 +109,7 @@ def _unified(answer: Answer, notes: list[str]) -> Iterator[Hunk]:
             yield hunk
     if fenced or answer.fences or not _is_diff(answer.lines):
         return
-    first = next(index for index, line in enumerate(answer.lines) if _AT.match(line) or line.startswith("--- "))
+    first = next(index for index, line in enumerate(answer.lines) if line.startswith(("@@", "--- ", "*** ")))
     notes.append("a diff without a fence")
     yield from _hunks(_bare(answer.lines[first:]), first, 0)
 
@@ -130,16 +129,17 @@ def _bare(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _hunks(lines: Sequence[str], offset: int, number: int) -> Iterator[Hunk]:
-    start = 0
+    start = since = 0
     for index in range(len(lines) + 1):
-        if index < len(lines) and not _AT.match(lines[index]):
+        if index < len(lines) and not lines[index].startswith("@@"):
             continue
         body = [line for line in lines[start:index] if not _HEADER.match(line) and not line.startswith("\\")]
         while body and not body[-1].strip():
             body.pop()
         if any(line[:1] in ("+", "-") for line in body):
             number += 1
-            yield _hunk(body, number, range(offset + start, offset + index))
+            yield _hunk(body, number, range(offset + since, offset + index))
+            since = index
         start = index + 1
 
 

@@ -119,7 +119,9 @@ class _Reader:
         if quote == "'":
             self.notes.append("single quotes in JSON")
         self.place = match.end()
-        return _ESCAPE.sub(_unescaped, match.group(1))
+        text = _ESCAPE.sub(_unescaped, match.group(1))
+        # JSON writes what is beyond 16 bits as two halves.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
     def _bare(self) -> Any:
         if match := _NUMBER.match(self.text, self.place):

@@ -67,12 +67,17 @@ def _rank(fence: Fence, place: int) -> tuple[bool, bool, int, int]:
 
 def _bare(lines: Sequence[str]) -> Iterator[str]:
     """From the first line of code to the last, if any."""
-    first = next((index for index, line in enumerate(lines) if _CODE.match(line)), None)
-    if first is None or _BLOCK_MARKS.search("\n".join(lines)):
+    first = first_code_line(lines)
+    if first == len(lines) or _BLOCK_MARKS.search("\n".join(lines)):
         return
     last = max(index for index, line in enumerate(lines) if index == first or line.startswith((" ", "\t", ")", "]")))
     whole = "".join(f"{line}\n" for line in lines[first:])
     yield whole if parses(whole) else "".join(f"{line}\n" for line in lines[first : last + 1])
+
+
+def first_code_line(lines: Sequence[str]) -> int:
+    """Index of the first line that looks like the top level of a Python file; the number of lines if there is none."""
+    return next((index for index, line in enumerate(lines) if _CODE.match(line)), len(lines))
 
 
 def has_model(answer: Answer) -> bool:
@@ -134,6 +139,7 @@ def _syntax(source: str, hint: str) -> AnswerError:
         parse(source)
     except SyntaxError as error:
         line = (error.text or "").strip()[:QUOTED]
+        hint = f"{hint}; write out what `...` stands for" if line.startswith(("...", "\u2026")) else hint
         return AnswerError("syntax", f"line {error.lineno} is no Python: {error.msg}: `{line}`", hint)
     except (ValueError, RecursionError, MemoryError) as error:
         return AnswerError("syntax", f"the file is no Python: {str(error) or type(error).__name__}", hint)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from bisect import bisect
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from policy.answers.errors import AnswerError
@@ -18,10 +20,10 @@ from policy.types import RewriteStep
 
 MAX_STEPS = 16
 """Steps that are applied at most: each takes milliseconds."""
-MAX_JSON = 1 << 16
+MAX_JSON = 1 << 14
 """Characters of one JSON value that are read."""
-MAX_TRIES = 16
-"""Places of an answer where JSON is looked for in vain before that ends."""
+MAX_TRIES = 32
+"""JSON values of one answer that are read."""
 SETTINGS_SHOWN = 4
 SHAPE = '{"steps": [{"name": <rewrite>, "args": {…}}]}'
 
@@ -47,25 +49,19 @@ def find_payload(answer: Answer, *, only: bool) -> Payload | None:
     `only` says that no other form is allowed, so that any other JSON is an error. Raises AnswerError.
     """
     text = answer.text
-    offsets = _offsets(answer)
-    code = [
-        range(offsets[fence.first], offsets[fence.last])
-        for fence in answer.fences
-        if not fence.text.lstrip().startswith(("{", "[")) and "ModelNew" in fence.text
-    ]
     found: Payload | None = None
     wrong: AnswerError | None = None
     end = tries = 0
-    for start in (match.start() for match in _START.finditer(text)):
-        if start < end or any(start in lines for lines in code):
+    for start in _starts(answer, text):
+        if start < end:
             continue
         if tries == MAX_TRIES:
             break
+        tries += 1
         try:
             found, end = _payload(answer, text, start)
         except AnswerError as error:
             wrong = wrong or error
-            tries += 1
     if wrong and (found is None or wrong.kind == "truncated"):
         raise wrong
     if found is None and (only or text.lstrip().startswith("{")) and re.search(r"[{\[]", text):
@@ -73,12 +69,18 @@ def find_payload(answer: Answer, *, only: bool) -> Payload | None:
     return found
 
 
-def _offsets(answer: Answer) -> list[int]:
-    offsets, total = [], 0
-    for line in answer.lines:
-        offsets.append(total)
-        total += len(line) + 1
-    return offsets
+def _starts(answer: Answer, text: str) -> Iterator[int]:
+    """Offsets where steps may begin, those inside of whole files left out."""
+    offsets = [0, *accumulate(len(line) + 1 for line in answer.lines)]
+    files = [
+        (offsets[fence.first], offsets[fence.last])
+        for fence in answer.fences
+        if not fence.text.lstrip().startswith(("{", "[")) and "ModelNew" in fence.text
+    ]
+    for match in _START.finditer(text):
+        before = bisect(files, (match.start(), len(text)))
+        if not before or files[before - 1][1] <= match.start():
+            yield match.start()
 
 
 def _payload(answer: Answer, text: str, start: int) -> tuple[Payload, int]:
@@ -180,11 +182,11 @@ def _typed(rewrite: str, key: str, given: Any, notes: list[str]) -> Any:
     if wanted == "integer" and isinstance(given, str) and re.fullmatch(r"[+-]?\d{1,18}(?:\.0*)?", given.strip()):
         typed = int(float(given)) if "." in given else int(given)
     elif wanted == "integer" and isinstance(given, float) and given.is_integer():
-        return int(given)
+        typed = int(given)
     elif wanted == "boolean" and isinstance(given, str) and given.strip().lower() in ("true", "false"):
         typed = given.strip().lower() == "true"
     if typed is not given:
-        notes.append("numbers as text")
+        notes.append("values of another type")
     return typed
 
 

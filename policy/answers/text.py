@@ -102,8 +102,8 @@ def without_thoughts(text: str, cut: bool, notes: list[str]) -> str:
 
 
 def _in_comment(text: str, place: int) -> bool:
-    line = text[text.rfind("\n", 0, place) + 1 : place]
-    return "#" in line
+    # A bounded look back: an answer of nothing but tags must not cost its length for each.
+    return "#" in text[max(0, place - 200) : place].rpartition("\n")[2]
 
 
 def fences(lines: tuple[str, ...], notes: list[str]) -> tuple[Fence, ...]:
@@ -123,7 +123,7 @@ def fences(lines: tuple[str, ...], notes: list[str]) -> tuple[Fence, ...]:
             if not match.group(2).strip():
                 continue
             notes.append("a fence without an end")
-        if start < 0 and match:
+        if start < 0 and match and _language(match.group(2)) not in ("markdown", "md"):  # those wrap whole answers
             start, mark, language = index, match.group(1), _language(match.group(2))
         elif start >= 0 and not match and line.endswith(mark):
             notes.append("a fence closed behind code")
@@ -160,7 +160,7 @@ def prose(answer: Answer, used: Iterable[range]) -> str:
         taken.update(lines)
     said: list[str] = []
     for index, line in enumerate(answer.lines):
-        if index not in taken and line.strip():
+        if index not in taken and line.strip() and not _FENCE.match(line):
             said.append(line.strip()[:EXPLANATION_CHARACTERS])
             if len(said) == EXPLANATION_LINES:
                 break
