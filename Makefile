@@ -62,6 +62,7 @@ format: install-dev  ## let ruff mend what it can
 
 bench: install  ## run the CPU benchmarks and write benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.evaluator_throughput
+	$(BIN)/python -m benchmarks.answers
 
 bench-gpu: install-dev  ## everything that needs an NVIDIA GPU: tests, figures, exploits, abuse, a campaign
 	$(BIN)/python -m pytest -m gpu

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from evaluator.source_hash import ast_hash
-from evaluator.syntax import parse
+from policy.answers import programs
 from policy.answers.errors import AnswerError, AnswerKind
-from policy.rewrites.base import RewriteContext, RewriteError
-from policy.rewrites.catalogue import apply_steps
+from policy.answers.hunks import find_hunks
+from policy.answers.locate import apply_hunks
+from policy.answers.steps import SHAPE, apply_all, find_payload, steps_of
+from policy.answers.text import Answer, clean, prose
+from policy.rewrites.base import RewriteContext
 from policy.types import RewriteStep
 
 __all__ = ["AnswerError", "AnswerKind", "Edit", "Form", "read_answer"]
 
 Form = Literal["structured", "diff", "full"]
+
+ASKED: dict[Form, str] = {
+    "structured": f"one JSON object {SHAPE}",
+    "diff": "search/replace blocks (<<<<<<< SEARCH, =======, >>>>>>> REPLACE)",
+    "full": "the whole file in one ```python fence",
+}
 
 
 @dataclass(frozen=True)
@@ -45,22 +52,134 @@ def read_answer(
 ) -> Edit:
     """The child that `answer` makes of `parent`, in one of the allowed `forms`.
 
-    `finish_reason` is what the server said; `"length"` means that the answer was cut off. Raises AnswerError.
+    Where an answer holds several forms, the first that gives a child counts: edits, then a whole file, then steps.
+    `finish_reason` is what the server said; `"length"` means that the answer was cut off. Raises AnswerError, and
+    nothing else whatever the answer holds.
     """
-    if not answer.strip():
-        raise AnswerError("empty", "the answer is empty", "answer with code")
+    notes: list[str] = []
+    cleaned = clean(answer, parent, finish_reason == "length", notes)
+    if not cleaned.text.strip():
+        raise _empty(answer, cleaned, forms)
+    errors: list[AnswerError] = []
+    for form in _order(cleaned, forms):
+        said: list[str] = []
+        try:
+            found = READERS[form](_Reading(cleaned, parent, context, forms, said))
+        except AnswerError as error:
+            errors.append(error)
+            continue
+        if found is not None:
+            explanation = prose(cleaned, found.used)
+            return Edit(found.source, form, found.steps, explanation, tuple(dict.fromkeys([*notes, *said])))
+    if errors:
+        # A file that is quoted and left as it is says less than what else is wrong.
+        raise next((error for error in errors if error.kind != "unchanged"), errors[0])
+    raise _nothing(cleaned, forms)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What a reader of one form is given."""
+
+    answer: Answer
+    parent: str
+    context: RewriteContext
+    forms: Sequence[Form]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What it finds: the child, the steps to it, and the lines of the answer that say so."""
+
+    source: str
+    steps: tuple[RewriteStep, ...] = ()
+    used: Sequence[range] = ()
+
+
+def _order(answer: Answer, forms: Sequence[Form]) -> list[Form]:
+    """Edits come first, and steps before snippets of code, but behind a whole file."""
+    whole: list[Form] = ["full", "structured"] if programs.has_model(answer) else ["structured", "full"]
+    return [form for form in ("diff", *whole) if form in forms]
+
+
+def _structured(reading: _Reading) -> _Found | None:
+    payload = find_payload(reading.answer, only=set(reading.forms) == {"structured"})
+    if payload is None:
+        return None
+    reading.notes.extend(payload.notes)
+    steps = steps_of(payload.value, reading.notes)
+    source = apply_all(reading.parent, steps, reading.context)
+    programs.check_kept(source, reading.parent)
+    programs.check_changed(source, reading.parent)
+    return _Found(source, steps, [payload.lines])
+
+
+def _diff(reading: _Reading) -> _Found | None:
+    hunks = find_hunks(reading.answer, reading.notes)
+    if not hunks:
+        return None
+    child = apply_hunks(_unix(reading.parent), hunks, reading.notes)
+    hint = "that is the file after the edits: answer with edits of the parent that leave it a program"
+    child = programs.finished(child, reading.parent, hint, reading.notes)
+    return _Found(child, used=[hunk.lines for hunk in hunks])
+
+
+def _full(reading: _Reading) -> _Found | None:
+    answer = reading.answer
+    open_ended = answer.cut and (answer.unclosed or not answer.fences)
+    if open_ended:
+        # What is cut off may parse and still lack its end.
+        complete = tuple(fence for fence in answer.fences if fence.closed)
+        blocks = programs.codes(replace(answer, fences=complete), []) if complete else []
+        if not blocks and not programs.codes(answer, []):
+            return None
+    else:
+        blocks = programs.codes(answer, reading.notes)
+        if answer.unclosed:
+            reading.notes.append("a last fence without an end")
+    if not blocks and not open_ended:
+        return None
+    chosen = next((text for text in blocks if programs.parses(text)), blocks[0] if blocks else "")
+    hint = f"answer with {ASKED['full']}, with that line corrected"
+    # Without a fence, the explanation is what stands above the code.
+    used = () if answer.fences else (range(programs.first_code_line(answer.lines), len(answer.lines)),)
     try:
-        steps = tuple(RewriteStep.model_validate(step) for step in json.loads(answer)["steps"])
-    except (ValueError, TypeError, KeyError):
-        found = re.search(r"```(?:python)?\n(.*?)```", answer, re.DOTALL)
-        if found is None or "full" not in forms:
-            raise AnswerError("no_code", "the answer holds no code", "answer with the file in a fence") from None
-        parse(found.group(1))
-        return Edit(found.group(1), "full")
-    try:
-        source = apply_steps(parent, steps, context)
-    except RewriteError as error:
-        raise AnswerError("does_not_apply", str(error), "choose a rewrite that applies") from None
-    if ast_hash(source) == ast_hash(parent):
-        raise AnswerError("unchanged", "the program is unchanged", "change something")
-    return Edit(source, "structured", steps)
+        return _Found(programs.finished(chosen, reading.parent, hint, reading.notes), used=used)
+    except AnswerError:
+        if open_ended:
+            message = f"the answer was cut off inside its code, in line {len(answer.lines)}"
+            raise AnswerError("truncated", message, "answer with less prose, a shorter file, or edits only") from None
+        raise
+
+
+READERS: dict[Form, Callable[[_Reading], _Found | None]] = {"structured": _structured, "diff": _diff, "full": _full}
+
+
+def _unix(source: str) -> str:
+    return source.replace("\r\n", "\n")
+
+
+def _asked(forms: Sequence[Form]) -> str:
+    return f"answer with {' or with '.join(ASKED[form] for form in forms)}"
+
+
+def _empty(answer: str, cleaned: Answer, forms: Sequence[Form]) -> AnswerError:
+    if cleaned.cut:
+        return AnswerError("truncated", "the answer was cut off before it began", f"think less, then {_asked(forms)}")
+    what = "holds thoughts only" if answer.strip() else "is empty"
+    return AnswerError("empty", f"the answer {what}", _asked(forms))
+
+
+def _nothing(answer: Answer, forms: Sequence[Form]) -> AnswerError:
+    if answer.cut:
+        return AnswerError(
+            "truncated", "the answer was cut off before any code", f"write less prose and {_asked(forms)}"
+        )
+    held: list[str] = []
+    with suppress(AnswerError):
+        held += ["edits"] if "diff" not in forms and find_hunks(answer, []) else []
+    held += ["a whole file"] if "full" not in forms and programs.has_model(answer) else []
+    held += [f"code in {language}" for language in programs.other_languages(answer)][:3]
+    what = f"{' and '.join(held)}, which is not what was asked for" if held else "no code"
+    return AnswerError("no_code", f"the answer holds {what}", _asked(forms))
