@@ -50,11 +50,12 @@ def answers(parent: str) -> dict[str, Callable[[int], str]]:
     """Answer number n of each form."""
 
     def full(number: int) -> str:
-        return f"```python\n{parent.replace('BLOCK_SIZE = 256', f'BLOCK_SIZE = {number}')}```\n"
+        return f"```python\n{parent.replace('row_sum = 0.0', f'row_sum = 0.{number}')}```\n"
 
     def diff(number: int) -> str:
-        edits = f"<<<<<<< SEARCH\nBLOCK_SIZE = 256\n=======\nBLOCK_SIZE = {number}\n>>>>>>> REPLACE\n"
-        return padded(edits)
+        launch = next(line for line in parent.split("\n") if "num_warps=4" in line)
+        changed = launch.replace("num_warps=4", f"num_warps={number}")
+        return padded(f"<<<<<<< SEARCH\n{launch}\n=======\n{changed}\n>>>>>>> REPLACE\n")
 
     def structured(number: int) -> str:
         step = {"name": "exp_to_exp2", "args": {"kernel": "softmax_kernel", "site": number % 2, "fold": False}}

@@ -127,30 +127,43 @@ def _diff(reading: _Reading) -> _Found | None:
 
 def _full(reading: _Reading) -> _Found | None:
     answer = reading.answer
-    open_ended = answer.cut and (answer.unclosed or not answer.fences)
-    if open_ended:
-        # What is cut off may parse and still lack its end.
-        complete = tuple(fence for fence in answer.fences if fence.closed)
-        blocks = programs.codes(replace(answer, fences=complete), []) if complete else []
-        if not blocks and not programs.codes(answer, []):
-            return None
-    else:
-        blocks = programs.codes(answer, reading.notes)
-        if answer.unclosed:
-            reading.notes.append("a last fence without an end")
-    if not blocks and not open_ended:
+    if answer.cut and (answer.unclosed or not answer.fences):
+        return _complete(reading)
+    blocks = programs.codes(answer, reading.notes)
+    if not blocks:
         return None
-    chosen = next((text for text in blocks if programs.parses(text)), blocks[0] if blocks else "")
-    hint = f"answer with {ASKED['full']}, with that line corrected"
+    if answer.unclosed:
+        reading.notes.append("a last fence without an end")
     # Without a fence, the explanation is what stands above the code.
     used = () if answer.fences else (range(programs.first_code_line(answer.lines), len(answer.lines)),)
-    try:
-        return _Found(programs.finished(chosen, reading.parent, hint, reading.notes), used=used)
-    except AnswerError:
-        if open_ended:
-            message = f"the answer was cut off inside its code, in line {len(answer.lines)}"
-            raise AnswerError("truncated", message, "answer with less prose, a shorter file, or edits only") from None
-        raise
+    return _Found(_first_changed(blocks, reading), used=used)
+
+
+def _complete(reading: _Reading) -> _Found | None:
+    """The child of an answer that was cut off inside its code: what is cut may parse and still lack its end."""
+    answer = reading.answer
+    if not programs.codes(answer, []):
+        return None
+    whole = replace(answer, fences=tuple(fence for fence in answer.fences if fence.closed))
+    if whole.fences:
+        with suppress(AnswerError):
+            return _Found(_first_changed(programs.codes(whole, []), reading))
+    message = f"the answer was cut off inside its code, in line {len(answer.lines)}"
+    raise AnswerError("truncated", message, "answer with less prose, a shorter file, or edits only")
+
+
+def _first_changed(blocks: Sequence[str], reading: _Reading) -> str:
+    """The child of the best block that parses; one that only quotes the parent gives way to the next."""
+    hint = f"answer with {ASKED['full']}, with that line corrected"
+    first: AnswerError | None = None
+    for text in [block for block in blocks if programs.parses(block)] or blocks[:1]:
+        try:
+            return programs.finished(text, reading.parent, hint, reading.notes)
+        except AnswerError as error:
+            first = first or error
+            if error.kind != "unchanged":
+                break
+    raise first or AnswerError("no_code", "the answer holds no code", _asked(reading.forms))
 
 
 READERS: dict[Form, Callable[[_Reading], _Found | None]] = {"structured": _structured, "diff": _diff, "full": _full}

@@ -240,11 +240,8 @@ def _regions(source: str) -> list[tuple[int, str]]:
 
 def check_changed(source: str, parent: str) -> None:
     """Raises AnswerError when the two are one program: comments, docstrings and formatting do not count."""
-    # Hashing takes longer than all else: first what must be equal in equal programs.
-    if source != parent and _outline(source) != _outline(parent):
-        return
     try:
-        same = ast_hash(source) == ast_hash(parent)
+        same = _same(source, parent)
     except RecursionError:
         raise AnswerError("syntax", "the file is nested too deeply to be judged", "write plainer expressions") from None
     if same:
@@ -252,19 +249,30 @@ def check_changed(source: str, parent: str) -> None:
         raise AnswerError("unchanged", message, "change what the kernel does or how it is launched")
 
 
+def _same(source: str, parent: str) -> bool:
+    """Whether `ast_hash` is the same. It takes longer than all else here, so only statements whose text differs pay."""
+    mine, theirs = _statements(source), _statements(parent)
+    if mine is None or theirs is None:
+        return ast_hash(source) == ast_hash(parent)
+    if len(mine) != len(theirs):
+        return False
+    return all(old == new or ast_hash(old) == ast_hash(new) for old, new in zip(theirs, mine, strict=True))
+
+
 @lru_cache(maxsize=64)
-def _outline(source: str) -> int | None:
-    """A hash of the names and numbers of a program in the order of its tree; None for what does not parse."""
+def _statements(source: str) -> tuple[str, ...] | None:
+    """The text of each top-level statement but the docstring; None where lines do not tell them apart."""
     tree = _tree(source)
-    if tree is None:
+    if tree is None or "\r" in source:
         return None
-    found: list[object] = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name):
-                found.append(name)
-            case ast.Attribute(attr=name):
-                found.append(name)
-            case ast.Constant(value=value) if not isinstance(value, str):
-                found.append(repr(value))
-    return hash(tuple(found))
+    lines = source.split("\n")
+    found: list[str] = []
+    end = 0
+    for node in tree.body[1 if ast.get_docstring(tree, clean=False) else 0 :]:
+        marks = node.decorator_list if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) else []
+        start = min([node.lineno, *(mark.lineno for mark in marks)])
+        if start <= end:
+            return None
+        end = node.end_lineno or start
+        found.append("\n".join(lines[start - 1 : end]))
+    return tuple(found)

@@ -181,6 +181,38 @@ def test_a_new_name_alone_is_a_new_program():
     assert read(fenced(SEED.replace("row_max", "peak"))).form == "full"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("BLOCK_SIZE = 256", "BLOCK_SIZE = (\n    256\n)"),
+        ("import torch\nimport triton\n", "import torch; import triton\n"),
+        ("    row_sum = 0.0\n", "    row_sum = (  # so far\n        0.0)\n"),
+        ("@triton.jit\n", "@triton.jit  # compiled\n"),
+        ('-float("inf")', "-float('inf')"),
+        ("    def forward", '    """The entry."""\n\n    def forward'),
+    ],
+)
+def test_a_program_that_is_only_written_otherwise_is_unchanged(change):
+    assert ast_hash(SEED.replace(*change)) == ast_hash(SEED)
+    assert refused(fenced(SEED.replace(*change))).kind == "unchanged"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("BLOCK_SIZE = 256", "BLOCK_SIZE = 257"),
+        ("import torch\nimport triton\n", "import triton; import torch\n"),
+        ("@triton.jit\n", "@triton.jit()\n"),
+        ("    row_sum = 0.0\n", "    row_sum = 0\n"),
+        ('-float("inf")', 'float("-inf")'),
+        ("mask = cols < n_cols", "mask = n_cols > cols"),
+        ("class ModelNew", "SPARE = 1\n\n\nclass ModelNew"),
+    ],
+)
+def test_the_smallest_change_of_a_program_counts(change):
+    assert read(fenced(SEED.replace(*change))).source == SEED.replace(*change)
+
+
 def test_a_moved_statement_is_a_new_program():
     moved = SEED.replace("    row = tl.program_id(0)\n", "").replace("    row_sum = 0.0\n", "    row_sum = 0.0\n", 1)
     moved = moved.replace('    row_max = -float("inf")\n', '    row_max = -float("inf")\n    row = tl.program_id(0)\n')
