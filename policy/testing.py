@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 
 from evaluator.source_hash import ast_hash
+from evaluator.syntax import parse
 from evaluator.task import load_task
 from evaluator.types import KernelSource
 from policy.policy import Policy
@@ -67,7 +68,7 @@ class PolicyTestCase(ABC):
     def test_children_are_programs_with_an_entry_point(self) -> None:
         """Each child parses, defines ModelNew, and says who made it and why."""
         for request, proposal in self.answers():
-            tree = ast.parse(proposal.source.text)
+            tree = parse(proposal.source.text)
             assert any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body)
             assert proposal.operator == request.operator
             assert proposal.policy in self.policy_names()

@@ -15,6 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from evaluator.syntax import parse
 from evaluator.task import load_task
 from evaluator.tunables import extract
 from evaluator.types import (
@@ -62,7 +63,7 @@ def task():
 
 def variant(source: str) -> tuple[int, ...]:
     """The structure of a test candidate."""
-    for node in ast.parse(source).body:
+    for node in parse(source).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VARIANT":
             return ast.literal_eval(node.value)
     raise AssertionError("no VARIANT")
