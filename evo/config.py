@@ -44,11 +44,16 @@ def _device_form(value: Any) -> str:
     return "word" if isinstance(value, str) and not value.isdecimal() else "index"
 
 
+def _as_tuple(value: Any) -> Any:
+    """A list of YAML or JSON, also where a run's resolved config is read strictly."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 Index = Annotated[int, Field(ge=0)]
 Devices = Annotated[
     Annotated[Literal["all"], Tag("word")]
     | Annotated[Index, Tag("index")]
-    | Annotated[tuple[Index, ...], Field(min_length=1, strict=False), Tag("list")],  # a list serves as a tuple
+    | Annotated[tuple[Index, ...], Field(min_length=1), BeforeValidator(_as_tuple), Tag("list")],
     Discriminator(_device_form),
 ]
 

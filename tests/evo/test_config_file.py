@@ -247,3 +247,21 @@ def test_one_dropped_letter_always_leads_back_to_the_key(path, data):
     if typo in {sibling.rpartition(".")[2] for sibling in siblings}:
         return
     assert nearest_key(loc, {}) in siblings
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "evaluator: {type: gpu, device: [0, 2]}",
+        "evaluator: {type: gpu, device: 1}",
+        "evaluator: {type: gpu}",
+        "policy: [{type: rule, rewrites: [whole_row]}, {type: openai, model: m, phases: [analyse, generate]}]",
+        "policy: {type: vllm, model: m, rewrites: [whole_row]}",
+    ],
+)
+def test_a_resolved_config_is_read_back_as_it_was(tmp_path, section):
+    """A run is resumed from `config.resolved.json`, which is read strictly."""
+    path = tmp_path / "c.yaml"
+    path.write_text(f"task: softmax\n{section}\nbudget: {{evaluations: 3}}\n")
+    config = load_config(path)
+    assert CampaignConfig.model_validate_json(config.model_dump_json(), strict=True) == config
