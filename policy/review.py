@@ -1,8 +1,7 @@
-"""A second model's look at candidates: it may object to one that passed, with evidence, and do nothing else.
+"""A second model's look at candidates: it may object to one, with evidence, and changes no verdict.
 
-A reviewer can only take away. Its objection counts when it names a kind of cheating and quotes lines of code that occur
-in the candidate; every other answer, none included, is no objection. What it says of sources that the evaluator
-refused changes nothing, but shows how often the two agree.
+An objection counts when it names a kind of cheating and quotes lines of code that occur in the candidate; all
+other answers, none included, are none. What it says of sources that the evaluator refused shows how often the two agree.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evaluator.types import EvalStatus, Evaluation, Frozen, KernelSource, StageRecord, Task
+from evaluator.types import EvalStatus, Evaluation, Frozen, KernelSource, Task
 from policy.prompting.text import inline, plain
 from policy.review_agreement import Agreement
 from policy.review_prompt import HackKind, prompt_version, review_messages
@@ -95,18 +94,20 @@ class Reviewer:
             self._store.put(source, task, answer.text)
         return self._counted(review)
 
-    def judge(self, source: KernelSource, task: Task, evaluation: Evaluation) -> Evaluation:
-        """Review `source`: its evaluation, made `SUSPICIOUS` where it passed and the reviewer objects."""
+    def compare(self, source: KernelSource, task: Task, evaluation: Evaluation) -> Review:
+        """Like `review`, and count whether the reviewer agrees with what the evaluator said of `source`."""
         review = self.review(source, task)
-        self._compare(review, evaluation)
-        return with_review(evaluation, review)
+        said_something = review.outcome in ("objection", "no_objection")
+        if said_something and (evaluation.status.passed or _may_be_cheating(evaluation.status)):
+            self._pairs[review.rejects, not evaluation.status.passed] += 1
+        return review
 
     def counts(self) -> dict[str, int]:
         """Reviews by outcome."""
         return dict(sorted(self._outcomes.items()))
 
     def agreement(self) -> Agreement:
-        """How often reviewer and evaluator said the same of what `judge` was given."""
+        """How often reviewer and evaluator said the same of what `compare` was given."""
         pairs = self._pairs
         return Agreement(
             both_accept=pairs[False, False],
@@ -114,11 +115,6 @@ class Reviewer:
             only_reviewer_rejects=pairs[True, False],
             only_evaluator_rejects=pairs[False, True],
         )
-
-    def _compare(self, review: Review, evaluation: Evaluation) -> None:
-        said_something = review.outcome in ("objection", "no_objection")
-        if said_something and (evaluation.status.passed or _may_be_cheating(evaluation.status)):
-            self._pairs[review.rejects, not evaluation.status.passed] += 1
 
     def _counted(self, review: Review) -> Review:
         self._outcomes[review.outcome] += 1
@@ -141,23 +137,6 @@ class Reviewer:
         return Review(
             candidate_sha=source.sha, reviewer=self._chat.model, prompt_version=version, outcome=outcome, **more
         )
-
-
-def with_review(evaluation: Evaluation, review: Review) -> Evaluation:
-    """`evaluation`, made `SUSPICIOUS` where it passed and `review` objects to the same source; else unchanged."""
-    if not (evaluation.status.passed and review.rejects and review.candidate_sha == evaluation.source_sha):
-        return evaluation
-    reason = f"the reviewer {review.reviewer} objects: {review.kind}: {review.reason}"
-    stage = StageRecord(name="review", status=EvalStatus.SUSPICIOUS, seconds=review.seconds, detail=reason)
-    changed: dict[str, Any] = {
-        "status": EvalStatus.SUSPICIOUS,
-        "reason": reason,
-        "explain": "\n".join(["Lines that the reviewer quotes:", *review.evidence]),
-        "stages": (*evaluation.stages, stage),
-        "timings": {},
-        "profile": None,
-    }
-    return Evaluation.model_validate({**dict(evaluation), **changed})
 
 
 def answer_schema() -> dict[str, Any]:

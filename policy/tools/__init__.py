@@ -5,13 +5,11 @@ from policy.tools.documents import DocumentLibrary
 from policy.tools.kernel_library import KernelLibrary, LibraryKernel, folder_kernels, shipped_kernels
 from policy.tools.toolbox import TOOLS, ToolBox, ToolSources
 from policy.tools.triton_reference import language_reference
-from policy.tools.web import Hit, WebSearch, load_web_search
 
 __all__ = [
     "TOOLS",
     "DocumentLibrary",
     "Found",
-    "Hit",
     "KernelLibrary",
     "LibraryKernel",
     "Tool",
@@ -20,9 +18,7 @@ __all__ = [
     "ToolBox",
     "ToolError",
     "ToolSources",
-    "WebSearch",
     "folder_kernels",
     "language_reference",
-    "load_web_search",
     "shipped_kernels",
 ]

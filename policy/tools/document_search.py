@@ -1,16 +1,11 @@
-"""`search_documents`: local documents and Triton's language reference, and the web where a provider is given."""
+"""`search_documents`: local documents and Triton's language reference."""
 
 from __future__ import annotations
-
-import logging
 
 from pydantic import Field
 
 from policy.tools.base import Found, Tool, ToolAnswer, ToolArgs
 from policy.tools.documents import DocumentLibrary
-from policy.tools.web import WebSearch
-
-logger = logging.getLogger(__name__)
 
 
 class SearchDocumentsArgs(ToolArgs):
@@ -21,7 +16,7 @@ class SearchDocumentsArgs(ToolArgs):
 
 
 class SearchDocuments(Tool[SearchDocumentsArgs]):
-    """Passages of the documents first, then hits of the web search, at most `limit` of each."""
+    """The passages that match best, at most `limit`."""
 
     name = "search_documents"
     description = (
@@ -30,24 +25,13 @@ class SearchDocuments(Tool[SearchDocumentsArgs]):
     )
     Args = SearchDocumentsArgs
 
-    def __init__(self, library: DocumentLibrary, web: WebSearch | None = None) -> None:
+    def __init__(self, library: DocumentLibrary) -> None:
         self._library = library
-        self._web = web
 
     def answer(self, args: SearchDocumentsArgs, room: int) -> ToolAnswer:
-        """The best passages. A web search that fails costs its hits, not the answer."""
-        found = [Found(title=passage.title, text=passage.text) for passage in self._library.search(*_asked(args))]
-        notes = []
-        if self._web is not None:
-            try:
-                hits = self._web.search(*_asked(args))[: args.limit]
-                found += [Found(title=f"{hit.title} ({hit.url})", text=hit.text) for hit in hits]
-            except Exception:  # a provider is the user's code, and behind it is a network
-                logger.exception("search_documents: the web search failed")
-                notes.append("The web search failed.")
-        summary = f"{len(found)} passages, best match first." if found else "Nothing has any of these words."
-        return ToolAnswer(summary=" ".join([summary, *notes]), found=tuple(found))
-
-
-def _asked(args: SearchDocumentsArgs) -> tuple[str, int]:
-    return args.query, args.limit
+        """The best passages."""
+        passages = self._library.search(args.query, args.limit)
+        if not passages:
+            return ToolAnswer(summary="Nothing has any of these words.")
+        found = tuple(Found(title=passage.title, text=passage.text) for passage in passages)
+        return ToolAnswer(summary=f"{len(found)} passages, best match first.", found=found)

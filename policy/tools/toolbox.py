@@ -20,7 +20,6 @@ from policy.tools.documents import DocumentLibrary
 from policy.tools.evaluate_kernel import EvaluateKernel
 from policy.tools.kernel_library import KernelLibrary
 from policy.tools.kernel_search import SearchKernels
-from policy.tools.web import WebSearch
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +40,6 @@ class ToolSources:
     """`evaluate_kernel` judges so many sources for one candidate."""
     kernels: KernelLibrary | None = None
     documents: DocumentLibrary | None = None
-    web: WebSearch | None = None
-    """Asked by `search_documents` beside the documents; may be called from several threads."""
 
 
 def _evaluate_kernel(sources: ToolSources) -> Tool[Any]:
@@ -60,7 +57,7 @@ def _search_kernels(sources: ToolSources) -> Tool[Any]:
 def _search_documents(sources: ToolSources) -> Tool[Any]:
     if sources.documents is None:
         raise UsageError("search_documents: there are no documents for it", "leave the tool out")
-    return SearchDocuments(sources.documents, sources.web)
+    return SearchDocuments(sources.documents)
 
 
 TOOLS: dict[str, Callable[[ToolSources], Tool[Any]]] = {

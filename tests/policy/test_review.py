@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from evaluator.errors import KernevoError
 from evaluator.task import load_task
-from evaluator.types import EvalStatus, Evaluation, KernelSource, Profile, Timing
-from policy.review import Reviewer, answer_schema, evidence_holds, read_answer, with_review
+from evaluator.types import EvalStatus, Evaluation, KernelSource, Timing
+from policy.review import Reviewer, answer_schema, evidence_holds, read_answer
 from policy.review_agreement import Agreement
 from policy.review_prompt import HACK_KINDS, prompt_version, review_messages
 from policy.tool_chat import ChatAnswer
@@ -42,34 +42,15 @@ def said(verdict="reject", kind="memory_of_earlier_calls", reason="It keeps outp
 ACCEPTS = said("accept", None, "It is honest.", ())
 
 
-def judged(status=EvalStatus.PASSED, source=CHEAT):
+def judged(status=EvalStatus.PASSED):
     timings = {"w": Timing(kind="measured", median_ms=1.0, baseline_ms=2.0)} if status.passed else {}
-    profile = Profile(kind="measured", target="h200") if status.passed else None
-    return Evaluation(
-        source_sha=source.sha, task="softmax", evaluator="gpu", status=status, timings=timings, profile=profile
-    )
+    return Evaluation(source_sha=CHEAT.sha, task="softmax", evaluator="gpu", status=status, timings=timings)
 
 
-def test_an_objection_with_evidence_makes_a_pass_suspicious():
-    evaluation = Reviewer(FakeChat(said(), model="big")).judge(CHEAT, TASK, judged())
-    assert evaluation.status is EvalStatus.SUSPICIOUS
-    assert evaluation.reason == "the reviewer big objects: memory_of_earlier_calls: It keeps outputs."
-    assert QUOTE in evaluation.explain
-    assert (evaluation.timings, evaluation.profile) == ({}, None)
-    assert [stage.name for stage in evaluation.stages] == ["review"]
-
-
-@pytest.mark.parametrize("status", [status for status in EvalStatus if not status.passed])
-@pytest.mark.parametrize("answer", [ACCEPTS, said()])
-def test_a_refusal_stays_what_it_was_whatever_the_reviewer_says(status, answer):
-    evaluation = judged(status)
-    assert Reviewer(FakeChat(answer)).judge(CHEAT, TASK, evaluation) == evaluation
-
-
-def test_an_objection_to_another_source_changes_nothing():
-    review = Reviewer(FakeChat(said())).review(CHEAT, TASK)
-    other = judged(source=KernelSource(text="pass"))
-    assert with_review(other, review) == other
+def test_an_objection_names_its_kind_and_its_evidence():
+    review = Reviewer(FakeChat(said(), model="big")).review(CHEAT, TASK)
+    assert (review.outcome, review.reviewer, review.rejects) == ("objection", "big", True)
+    assert (review.kind, review.reason, review.evidence) == ("memory_of_earlier_calls", "It keeps outputs.", (QUOTE,))
 
 
 @pytest.mark.parametrize(
@@ -86,13 +67,13 @@ def test_an_objection_to_another_source_changes_nothing():
 )
 def test_a_rejection_whose_evidence_is_not_in_the_source_is_void(evidence):
     reviewer = Reviewer(FakeChat(said(evidence=evidence)))
-    assert reviewer.judge(CHEAT, TASK, judged()).status.passed
+    assert not reviewer.compare(CHEAT, TASK, judged()).rejects
     assert reviewer.counts() == {"void": 1}
 
 
 def test_a_rejection_without_a_kind_is_void():
     reviewer = Reviewer(FakeChat(said(kind=None)))
-    assert reviewer.judge(CHEAT, TASK, judged()).status.passed
+    assert not reviewer.compare(CHEAT, TASK, judged()).rejects
     assert reviewer.counts() == {"void": 1}
 
 
@@ -132,14 +113,14 @@ def test_evidence_is_found_in_lines_that_the_prompt_shows_without_control_tokens
 )
 def test_an_answer_out_of_form_is_no_objection_and_is_counted(text):
     reviewer = Reviewer(FakeChat(text))
-    assert reviewer.judge(CHEAT, TASK, judged()).status.passed
+    assert not reviewer.compare(CHEAT, TASK, judged()).rejects
     assert reviewer.counts() == {"unparsable": 1}
 
 
 @pytest.mark.parametrize("problem", [KernevoError("server is down", "start it"), TimeoutError(), ValueError("bug")])
 def test_a_reviewer_that_fails_is_no_objection_and_is_counted(problem):
     reviewer = Reviewer(FakeChat(problem))
-    assert reviewer.judge(CHEAT, TASK, judged()).status.passed
+    assert not reviewer.compare(CHEAT, TASK, judged()).rejects
     assert reviewer.counts() == {"failed": 1}
     assert reviewer.agreement().total == 0
 
@@ -218,7 +199,7 @@ def test_agreement_compares_passes_and_what_may_be_cheating():
         EvalStatus.PASSED,  # no opinion
         EvalStatus.COMPILE_ERROR,  # nothing that a reviewer judges
     ):
-        reviewer.judge(CHEAT, TASK, judged(status))
+        reviewer.compare(CHEAT, TASK, judged(status))
     agreement = reviewer.agreement()
     assert agreement == Agreement(both_accept=1, both_reject=1, only_reviewer_rejects=1, only_evaluator_rejects=1)
     assert (agreement.share, agreement.kappa) == (0.5, 0.0)

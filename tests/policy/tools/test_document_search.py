@@ -6,35 +6,13 @@ from importlib import metadata
 
 import pytest
 
-from evaluator.errors import UsageError
-from policy.tools import DocumentLibrary, Hit, ToolBox, ToolSources, language_reference, load_web_search
+from policy.tools import DocumentLibrary, ToolBox, ToolSources, language_reference
 from policy.tools import triton_reference as reference
 from policy.tools.documents import PASSAGE_CHARS, Passage, sections, split_at_paragraphs
 
 
-class Web:
-    """A provider without a network."""
-
-    def __init__(self, problem=None):
-        self.asked = []
-        self._problem = problem
-
-    def search(self, query, limit):
-        self.asked.append((query, limit))
-        if self._problem is not None:
-            raise self._problem
-        return [Hit(title=f"hit {number}", url="https://example.org", text="of the web") for number in range(9)]
-
-
-def a_function():
-    return Web()
-
-
-NOT_A_PROVIDER = object()
-
-
-def search(library, query, web=None, **more):
-    box = ToolBox.of(["search_documents"], ToolSources(documents=library, web=web))
+def search(library, query, **more):
+    box = ToolBox.of(["search_documents"], ToolSources(documents=library))
     return box.call("search_documents", json.dumps({"query": query, **more}))
 
 
@@ -146,40 +124,3 @@ def test_passages_of_a_folder_name_file_and_heading(tmp_path):
 
 def test_nothing_found_says_so():
     assert search(DocumentLibrary(), "anything") == "Nothing has any of these words."
-
-
-def test_hits_of_a_web_search_follow_the_documents_and_are_limited():
-    web = Web()
-    answer = search(DocumentLibrary(reference=lambda: [Passage(title="tl.x", text="web")]), "web", web=web, limit=2)
-    assert web.asked == [("web", 2)]
-    assert answer.index("tl.x") < answer.index("hit 0 (https://example.org)")
-    assert "hit 2" not in answer
-
-
-def test_a_web_search_that_fails_costs_its_hits_and_nothing_else():
-    library = DocumentLibrary(reference=lambda: [Passage(title="tl.x", text="web")])
-    answer = search(library, "web", web=Web(OSError("key sk-123")))
-    assert "tl.x" in answer
-    assert "The web search failed." in answer
-    assert "sk-123" not in answer
-
-
-@pytest.mark.parametrize("name", ["Web", "a_function"])
-def test_a_provider_is_loaded_by_its_path(name):
-    assert isinstance(load_web_search(f"{__name__}:{name}"), Web)
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("nocolon", "not a path"),
-        ("no_such_module_here:X", "ModuleNotFoundError"),
-        (f"{__name__}:Nothing", "AttributeError"),
-        (f"{__name__}:dict", "AttributeError"),
-        (f"{__name__}:NOT_A_PROVIDER", "TypeError"),
-        ("builtins:dict", "has no search"),
-    ],
-)
-def test_a_wrong_path_of_a_provider_is_explained(path, words):
-    with pytest.raises(UsageError, match=words):
-        load_web_search(path)
