@@ -1,7 +1,7 @@
 """A second model's look at candidates: it may object to one, with evidence, and changes no verdict.
 
-An objection counts when it names a kind of cheating and quotes lines of code that occur in the candidate; all
-other answers, none included, are none. What it says of sources that the evaluator refused shows how often the two agree.
+An objection counts when it names a kind of cheating and quotes lines of code that occur in the candidate; every other
+answer is no objection. What it says of sources that the evaluator refused shows how often the two agree.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Tools that a model may call while it writes a kernel (OpenAI tool calling; off by default)."""
+"""Tools that a model may call while it analyses a kernel (OpenAI tool calling; off by default)."""
 
 from policy.tools.base import Found, Tool, ToolAnswer, ToolArgs, ToolError
 from policy.tools.documents import DocumentLibrary
 from policy.tools.kernel_library import KernelLibrary, LibraryKernel, folder_kernels, shipped_kernels
-from policy.tools.toolbox import TOOLS, ToolBox, ToolSources
+from policy.tools.toolbox import ANSWER_CHARS, TOOLS, ToolBox, ToolSources
 from policy.tools.triton_reference import language_reference
 
 __all__ = [
+    "ANSWER_CHARS",
     "TOOLS",
     "DocumentLibrary",
     "Found",

@@ -14,26 +14,10 @@ from policy.tokens import ByRatio
 from policy.tool_chat import run_with_tools
 from policy.tools import DocumentLibrary, ToolBox, ToolSources
 from policy.tools.documents import Passage
-from tests.policy.fake_server import MODEL, FakeServer, error, hangs, says
+from tests.policy.fake_server import MODEL, FakeServer, calls, error, hangs, says
 
 ASKED = [{"role": "user", "content": "how is dot called?"}]
 ACCEPTS = json.dumps({"verdict": "accept", "kind": None, "reason": "Honest.", "evidence": []})
-
-
-def calls(name, arguments):
-    """A choice that calls one tool and says nothing."""
-
-    def answer(server, body, handler):
-        made = server.completion(body, [""], "tool_calls")
-        function = {"name": name, "arguments": json.dumps(arguments)}
-        made["choices"][0]["message"] = {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "call-1", "type": "function", "function": function}],
-        }
-        return made
-
-    return answer
 
 
 @pytest.fixture
