@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluator.protocol import Evaluator
 from evaluator.types import Task
 from evo.config import (
     CampaignConfig,
+    CpuEvaluatorConfig,
     ModelPolicySection,
     OpenAIPolicyConfig,
     ReplayPolicyConfig,
@@ -24,6 +26,7 @@ from policy.policy import Policy
 if TYPE_CHECKING:
     from policy.model_policy import ModelSettings
     from policy.openai_client import OpenAISettings
+    from policy.tool_desk import ToolDesk
 
 
 def make_evaluator(config: CampaignConfig, task: Task) -> Evaluator:
@@ -42,7 +45,31 @@ def _rule(config: RulePolicyConfig, campaign: CampaignConfig) -> Policy:
 def _openai(config: OpenAIPolicyConfig, campaign: CampaignConfig) -> Policy:
     from policy.openai_policy import OpenAIPolicy
 
-    return OpenAIPolicy(openai_settings(config), model_settings(config), **_workshop(config, campaign))
+    return OpenAIPolicy(
+        openai_settings(config), model_settings(config), tools=_tools(config, campaign), **_workshop(config, campaign)
+    )
+
+
+def _tools(config: ModelPolicySection, campaign: CampaignConfig) -> ToolDesk | None:
+    """What the model may call while it analyses a parent; None where the config names no tools."""
+    if not config.tools:
+        return None
+    from evo.drafts import DraftEvaluator
+    from policy.tool_desk import ToolDesk
+
+    judge = DraftEvaluator(lambda: draft_evaluator(campaign)) if "evaluate_kernel" in config.tools else None
+    documents = None if config.documents is None else Path(config.documents)
+    return ToolDesk(config.tools, config.tool_rounds, documents=documents, judge=judge)
+
+
+def draft_evaluator(campaign: CampaignConfig) -> Evaluator:
+    """A CPU evaluator of the campaign's task for one draft at a time: on the GPU a draft would disturb timings."""
+    from evaluator.backends import create
+    from evaluator.task import load_task
+
+    judge = campaign.evaluator
+    settings = judge if isinstance(judge, CpuEvaluatorConfig) else CpuEvaluatorConfig(target=judge.target)
+    return create({**settings.model_dump(), "workers": 1}, load_task(campaign.task))
 
 
 def _workshop(config: ModelPolicySection, campaign: CampaignConfig) -> dict[str, Any]:

@@ -123,6 +123,14 @@ class ModelPolicySection(Section):
     """What an answer is: rewrites of the catalogue as JSON, search-and-replace blocks, or the whole file."""
     phases: Annotated[tuple[Literal["analyse", "generate"], ...], Field(strict=False)] = ("generate",)
     """`[analyse, generate]` first asks what bounds the parent; all its children share that analysis."""
+    tools: Annotated[
+        tuple[Literal["search_kernels", "search_documents", "evaluate_kernel"], ...], Field(strict=False)
+    ] = ()
+    """What the model may call while it analyses a parent; needs `analyse` in `phases`, and `type: openai`."""
+    documents: str | None = None
+    """Folder whose .md, .rst and .txt files `search_documents` finds, and whose .py files `search_kernels` finds."""
+    tool_rounds: Annotated[int, Field(ge=1, le=32)] = 4
+    """Answers with calls of tools in one analysis; then the model must come to an end."""
     rewrites: tuple[str, ...] | None = None
     """Names of the rewrites that structured answers may use; the whole catalogue when left out."""
     max_steps: Annotated[int, Field(ge=1, le=8)] = 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from evaluator.yaml_reader import Document, Loc
-from evo.config import CampaignConfig, OpenAIPolicyConfig
+from evo.config import CampaignConfig, ModelPolicySection, OpenAIPolicyConfig
 from evo.config_keys import dotted, nearest
 from evo.config_problems import Problem
 
@@ -79,10 +79,12 @@ def _policies(config: CampaignConfig, document: Document) -> Iterator[Problem]:
             yield from _recorded(policy.run, (*loc, "run"), document)
             continue
         yield from _rewrites(policy.rewrites, loc, document)
-        if policy.type == "openai":
-            for name, what, fix in _server_problems(policy):
-                where = (*loc, name)
-                yield Problem(document.value_position(where), dotted(where), what, fix)
+        found = list(_server_problems(policy)) if policy.type == "openai" else []
+        if isinstance(policy, ModelPolicySection):
+            found += _tool_problems(policy, calls=policy.type == "openai")
+        for name, what, fix in found:
+            where = (*loc, name)
+            yield Problem(document.value_position(where), dotted(where), what, fix)
 
 
 def _recorded(run: str, loc: Loc, document: Document) -> Iterator[Problem]:
@@ -131,6 +133,24 @@ def _server_problems(policy: OpenAIPolicyConfig) -> Iterator[tuple[str, str, str
         yield "adapter_path", "an adapter is loaded under a name, and there is none", "set `adapter`"
     if "generate" not in policy.phases:
         yield "phases", "no kernel is asked for", "add `generate`"
+
+
+def _tool_problems(policy: ModelPolicySection, calls: bool) -> Iterator[tuple[str, str, str]]:
+    """Key, what is wrong and the fix; `calls` says whether models of this type can call tools."""
+    if policy.tools and not calls:
+        yield "tools", "vllm in this process calls no tools", "remove `tools`, or serve the model and use type: openai"
+    elif policy.tools and "analyse" not in policy.phases:
+        yield "tools", "tools are used in the analysis, and none is asked for", "set `phases: [analyse, generate]`"
+    for name in policy.tools:
+        if policy.tools.count(name) > 1:
+            yield "tools", f"{name} is named twice", "name each tool once"
+            break
+    if policy.documents is None:
+        return
+    if not {"search_documents", "search_kernels"} & set(policy.tools):
+        yield "documents", "no tool reads them", "add `search_documents` to `tools`, or remove `documents`"
+    elif not os.path.isdir(policy.documents):
+        yield "documents", f"no folder is named {policy.documents!r}", "give a folder that exists, or remove the key"
 
 
 def _objectives(config: CampaignConfig, document: Document) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from evaluator.errors import KernevoError
+from policy.tool_chat import ChatMessage, JsonSchema, ToolCall
 from policy.types import Message
 
 FailureReason = Literal[
@@ -45,6 +46,10 @@ class Question:
     seed: int | None = None
     schema: Mapping[str, Any] | None = None
     """JSON schema that the answer is held to, where the server can."""
+    conversation: tuple[ChatMessage, ...] = ()
+    """With tools: the messages as the server reads them, calls and their answers included, in place of `messages`."""
+    tools: tuple[JsonSchema, ...] = ()
+    """What the model may call, in OpenAI's format; read by models of OpenAI-compatible servers."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class Answer:
     answer_token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     """Log-probability of each token of the answer, natural logarithm."""
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class ChatModel(Protocol):

@@ -23,9 +23,13 @@ class LoopThread:
         """Start a coroutine; the future holds its result, or what it raised."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def cancel(self) -> None:
+        """Cancel what runs. What was cancelled raises CancelledError from its future."""
+        self.start(self._cancel_all()).result()
+
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Cancel what still runs, run `last`, stop. What was cancelled raises CancelledError from its future."""
-        self.start(self._cancel_all()).result()
+        self.cancel()
         try:
             self.start(last).result()
         finally:

@@ -64,7 +64,7 @@ class Workshop:
         self.form = form
         self._max_steps = max_steps
         self._applicable = Applicable(rewrites)
-        self._tokens = tokens or ByRatio()
+        self.tokens = tokens or ByRatio()
         self._reward = reward
 
     def can_be_asked(self, request: ProposalRequest) -> bool:
@@ -88,7 +88,7 @@ class Workshop:
                 phase=phase,
                 form=self.form,
                 budget=budget,
-                tokens=self._tokens,
+                tokens=self.tokens,
                 applicable=self._rewrites(request),
                 analysis=analysis,
                 repair=repair,

@@ -15,10 +15,12 @@ from typing import Any, Literal, TypeVar
 
 from policy.chat import Answer, AskError, ChatModel, Question
 from policy.loop_thread import LoopThread
+from policy.model_chat import ModelChat
 from policy.model_children import Child, Unusable, Workshop, proposal_of
 from policy.outcomes import Outcomes, Pause
 from policy.policy import Policy
 from policy.prompting import Phase, Prompt, Repair
+from policy.tool_desk import Talk, ToolDesk, Usage
 from policy.types import Proposal, ProposalRequest
 
 ResultT = TypeVar("ResultT")
@@ -55,6 +57,14 @@ class _Asked:
     repairs: int = 0
 
 
+@dataclass(frozen=True)
+class _Analysis:
+    """What the model thinks of a parent, and what tools it used to find out; None where it has none."""
+
+    text: str = ""
+    tools: Usage | None = None
+
+
 class ModelPolicy:
     """Children written by a `ChatModel`; where it fails, by `fallback`, or nothing goes on (`on_failure: stop`).
 
@@ -72,6 +82,7 @@ class ModelPolicy:
         fallback: Policy,
         settings: ModelSettings | None = None,
         *,
+        tools: ToolDesk | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -79,9 +90,10 @@ class ModelPolicy:
         self._chat = chat
         self._workshop = workshop
         self._fallback = fallback
+        self._desk = tools
         self._outcomes = Outcomes()
         self._pause = Pause(self.settings.pause_s, clock)
-        self._analyses: OrderedDict[str, asyncio.Task[str]] = OrderedDict()
+        self._analyses: OrderedDict[str, asyncio.Task[_Analysis]] = OrderedDict()
         self._budget: int | None = None
         self._fruitless = 0
         self._loop: LoopThread | None = None
@@ -101,12 +113,15 @@ class ModelPolicy:
         return self._loop.start(self._answer_all(list(requests)))
 
     def summary(self) -> dict[str, Any]:
-        """What was asked and what came of it, in this process: counts, tokens, dollars."""
-        return {**self._outcomes.summary(), **self._chat.spent()}
+        """What was asked and what came of it, in this process: counts, tokens, dollars, and use of tools."""
+        used = {} if self._desk is None else {"tools": self._desk.usage()}
+        return {**self._outcomes.summary(), **self._chat.spent(), **used}
 
     def close(self) -> None:
         """Cancel questions in flight and let go of the server; safe to call twice. Nothing can be asked afterwards."""
         self._closed = True
+        if self._desk is not None:
+            self._desk.close(self._loop.cancel if self._loop is not None else lambda: None)
         if self._loop is not None and self._worker is not None:
             self._loop.close(self._chat.close())
             self._worker.shutdown()
@@ -160,12 +175,13 @@ class ModelPolicy:
         return (await self._compute(lambda: self._fallback.propose([request])))[0]
 
     async def _children(self, request: ProposalRequest) -> list[Proposal]:
-        analysis = await self._analysis(request) if "analyse" in self.settings.phases else ""
+        analysed = await self._analysis(request) if "analyse" in self.settings.phases else _Analysis()
+        analysis = analysed.text
         schema = await self._compute(lambda: self._workshop.schema(request))
         question, answers = await self._ask(request, "generate", n=request.count, analysis=analysis, schema=schema)
         given = [_Asked(question, answer) for answer in answers]
         read = await asyncio.gather(*(self._readable(request, asked, analysis) for asked in given))
-        return self._new(request, [found for found in read if found is not None])
+        return self._new(request, [found for found in read if found is not None], analysed.tools)
 
     async def _readable(self, request: ProposalRequest, asked: _Asked, analysis: str) -> tuple[Child, _Asked] | None:
         """The child of one answer, after a repair turn where it needs one; None when there is none."""
@@ -200,7 +216,7 @@ class ModelPolicy:
             return None
         return _Asked(question, answers[0], repairs=1)
 
-    async def _analysis(self, request: ProposalRequest) -> str:
+    async def _analysis(self, request: ProposalRequest) -> _Analysis:
         """What the model thinks bounds the parent: asked once for each parent, so that its children share a prompt."""
         parent = request.parents[0]
         key = f"{parent.candidate_id} {parent.source.sha}"
@@ -212,9 +228,36 @@ class ModelPolicy:
         # Shielded: a request that is cancelled must not cancel what the others wait for.
         return await asyncio.shield(known)
 
-    async def _analyse(self, request: ProposalRequest) -> str:
+    async def _analyse(self, request: ProposalRequest) -> _Analysis:
+        talk = None if self._desk is None else await self._talk(request, self._desk)
+        if talk is not None and talk.text:
+            return _Analysis(talk.text, talk.usage)
+        # Without tools, or what they found left no room for an answer.
         _, answers = await self._ask(request, "analyse")
-        return answers[0].text.strip()
+        return _Analysis(answers[0].text.strip(), None if talk is None else talk.usage)
+
+    async def _talk(self, request: ProposalRequest, desk: ToolDesk) -> Talk:
+        """The analysis with tools, which get half of the room that the answer leaves."""
+        assert self._loop is not None
+        context = await self._chat.context_tokens()
+        longest = min(self.settings.max_tokens, context // 2)
+        room = (context - longest) // 2
+        budget = context - longest - room
+        try:
+            prompt = await self._compute(lambda: self._workshop.prompt(request, budget, phase="analyse"))
+        except AskError as error:
+            if error.reason != "context_overflow":
+                raise
+            return Talk(None, {})
+        messages = [message.model_dump() for message in prompt.messages]
+        chat = ModelChat(
+            self._chat,
+            self._loop,
+            max_tokens=longest,
+            tokens=self._workshop.tokens,
+            seed=request.seed % _SEEDS,
+        )
+        return await desk.talk(chat, messages, request, room, self._outcomes.count)
 
     async def _ask(
         self,
@@ -254,7 +297,9 @@ class ModelPolicy:
                 raise
         return await once()
 
-    def _new(self, request: ProposalRequest, found: Sequence[tuple[Child, _Asked]]) -> list[Proposal]:
+    def _new(
+        self, request: ProposalRequest, found: Sequence[tuple[Child, _Asked]], tools: Usage | None
+    ) -> list[Proposal]:
         known = set(request.taken)
         proposals = []
         for child, asked in found:
@@ -262,7 +307,7 @@ class ModelPolicy:
                 self._outcomes.count("duplicates")
                 continue
             known.add(child.program)
-            more = {**self._chat.sampling, "asked_model": self._chat.model, "repairs": asked.repairs}
+            more = {**self._chat.sampling, "asked_model": self._chat.model, "repairs": asked.repairs, "tools": tools}
             proposals.append(proposal_of(request, child, asked.question, asked.answer, self.name, **more))
         self._outcomes.count("proposed", len(proposals))
         return proposals

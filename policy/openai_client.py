@@ -170,7 +170,7 @@ class OpenAIClient:
         limit = "max_completion_tokens" if settings.server == "openai" else "max_tokens"
         arguments: dict[str, Any] = {
             "model": self.model,
-            "messages": [message.model_dump() for message in question.messages],
+            "messages": list(question.conversation) or [message.model_dump() for message in question.messages],
             "n": question.n,
             "temperature": settings.temperature,
             "top_p": settings.top_p,
@@ -178,6 +178,8 @@ class OpenAIClient:
         }
         if settings.send_seed and question.seed is not None:
             arguments["seed"] = question.seed
+        if question.tools:
+            arguments["tools"] = list(question.tools)
         if settings.logprobs:
             arguments["logprobs"] = True
         if settings.server == "vllm":

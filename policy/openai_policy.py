@@ -11,6 +11,7 @@ from policy.policy import Policy
 from policy.reward import RewardSettings
 from policy.rule_policy import RulePolicy
 from policy.tokens import TokenCounter
+from policy.tool_desk import ToolDesk
 from policy.types import Form
 
 
@@ -31,6 +32,7 @@ class OpenAIPolicy(ModelPolicy):
         tokens: TokenCounter | None = None,
         reward: RewardSettings | None = None,
         fallback: Policy | None = None,
+        tools: ToolDesk | None = None,
     ) -> None:
         self.client = OpenAIClient(server)
         super().__init__(
@@ -39,4 +41,5 @@ class OpenAIPolicy(ModelPolicy):
             Workshop(form, rewrites=rewrites, max_steps=max_steps, tokens=tokens, reward=reward),
             fallback or RulePolicy(rewrites=rewrites),
             settings,
+            tools=tools,
         )

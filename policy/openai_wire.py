@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy.chat import Answer, Question
+from policy.tool_chat import ToolCall
 
 _BYTES_PER_TOKEN = 3.5
 LOWEST_LOGPROB = -9999.0
@@ -29,8 +30,19 @@ class _Logprobs(_Body):
     content: tuple[_Token, ...] | None = None
 
 
+class _Function(_Body):
+    name: str = ""
+    arguments: str | None = None
+
+
+class _ToolCall(_Body):
+    id: str = ""
+    function: _Function
+
+
 class _Message(_Body):
     content: str | None = None
+    tool_calls: tuple[_ToolCall, ...] | None = None
 
 
 class _Choice(_Body):
@@ -93,9 +105,21 @@ def answers(text: str, question: Question) -> list[Answer]:
             prompt_token_ids=body.prompt_token_ids,
             answer_token_ids=choice.token_ids,
             logprobs=_logprobs(choice),
+            tool_calls=_tool_calls(choice.message),
         )
         for choice in choices
     ]
+
+
+def _tool_calls(message: _Message) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(
+            id=call.id,
+            name=call.function.name,
+            arguments=(call.function.arguments or "").encode("utf-8", "replace").decode(),
+        )
+        for call in message.tool_calls or ()
+    )
 
 
 def _length(choice: _Choice, share: float | None) -> int:
@@ -117,7 +141,8 @@ def _logprobs(choice: _Choice) -> tuple[float, ...] | None:
 
 def with_cost(answer: Answer, dollars: float, redact: Callable[[str], str]) -> Answer:
     """The answer with its price, and without a key that a server might repeat."""
-    return dataclasses.replace(answer, dollars=dollars, text=redact(answer.text))
+    calls = tuple(call.model_copy(update={"arguments": redact(call.arguments)}) for call in answer.tool_calls)
+    return dataclasses.replace(answer, dollars=dollars, text=redact(answer.text), tool_calls=calls)
 
 
 def add_schema(arguments: dict[str, Any], extra: dict[str, Any], field: str, schema: Mapping[str, Any]) -> None:

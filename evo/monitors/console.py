@@ -82,6 +82,8 @@ def policy_line(name: str, counts: Mapping[str, Any]) -> str:
     for group in ("unusable", "failures", "fallbacks"):
         reasons = ", ".join(f"{count} {reason}" for reason, count in counts.get(group, {}).items())
         parts += [f"{group}: {reasons}"] * bool(reasons)
+    calls = ", ".join(f"{used['calls']} {tool}" for tool, used in counts.get("tools", {}).items() if used["calls"])
+    parts += [f"tools: {calls}"] * bool(calls)
     tokens = counts.get("prompt_tokens", 0) + counts.get("completion_tokens", 0)
     parts += [f"{tokens} tokens"] * bool(tokens)
     parts += [f"${counts['dollars']:.4f}"] * bool(counts.get("dollars"))

@@ -11,18 +11,20 @@ from unittest import mock
 import pytest
 import yaml
 
-from evo.build import make_policy
+from evaluator.backends.cpu import CpuEvaluator
+from evo.build import draft_evaluator, make_policy
 from evo.config_file import load_config, load_mapping
 from evo.run import Run
 from evo.turns import turns_of_run
 from policy.ensemble import EnsemblePolicy
 from tests.evo import fakes
 from tests.evo.cli_call import call
-from tests.policy.fake_server import FakeServer
+from tests.policy.fake_server import FakeServer, calls, structured_answer
 
 pytest.importorskip("openai")
 
 KEY = "sk-very-secret-0123456789"
+TOOLS = {"type": "openai", "model": "m", "phases": ["analyse", "generate"], "tools": ["search_kernels"]}
 
 
 class EasyJudge(fakes.FakeEvaluator):
@@ -161,6 +163,12 @@ def test_a_list_of_policies_is_an_ensemble_that_survives_the_round_trip_to_disk(
         ({"type": "openai", "model": "m", "base_url": "localhost:8000"}, "policy.base_url"),
         ({"type": "openai", "model": "m", "adapter_path": "/a"}, "policy.adapter_path"),
         ({"type": "openai", "model": "m", "phases": ["analyse"]}, "policy.phases"),
+        ({**TOOLS, "phases": ["generate"]}, "policy.tools: tools are used in the analysis"),
+        ({**TOOLS, "type": "vllm"}, "policy.tools: vllm in this process calls no tools"),
+        ({**TOOLS, "tools": ["search_kernels", "search_kernels"]}, "policy.tools: search_kernels is named twice"),
+        ({**TOOLS, "documents": "/no/such/folder"}, "policy.documents: no folder is named"),
+        ({**TOOLS, "tools": ["evaluate_kernel"], "documents": "."}, "policy.documents: no tool reads them"),
+        ({**TOOLS, "tools": ["search_kernel"]}, "policy.tools"),
         ([{"type": "openai", "modle": "m"}], "policy[0].model"),
         ([{"rewrites": ["exp_to_exp22"]}], "policy[0].rewrites[0]"),
         ([], "policy: the list is empty"),
@@ -170,6 +178,34 @@ def test_a_wrong_policy_is_told_by_its_key_and_secrets_are_not_repeated(policy, 
     with pytest.raises(Exception, match=key.replace("[", r"\[")) as caught:
         load_mapping({"task": "softmax", "budget": {"evaluations": 3}, "policy": policy})
     assert "sk-very-secret" not in str(caught.value)
+
+
+def test_a_campaign_whose_model_searches_and_tries_a_draft_records_both(workplace):
+    def answer(body, index):
+        return structured_answer(body, index) if "response_format" in body else "It waits for memory."
+
+    script = [calls("search_kernels", {"query": "load"}), calls("evaluate_kernel", {"source": "x = 1"})]
+    made = []
+    with FakeServer(script, answer=answer) as server:
+        tools = {"tools": ["search_kernels", "evaluate_kernel"], "phases": ["analyse", "generate"]}
+        write_config(server, **tools)
+        with mock.patch("evo.build.draft_evaluator", side_effect=lambda config: made.append(EasyJudge()) or made[0]):
+            outcome = call("run", "my.yaml")
+    assert outcome.code == 0, outcome.err
+    assert len(made) == 1
+    used = [turn.sampling["tools"] for turn in turns_of_run(Run.load("runs/my"))]
+    assert any(tools["search_kernels"]["calls"] == tools["evaluate_kernel"]["calls"] == 1 for tools in used)
+    assert "tools: 1 search_kernels, 1 evaluate_kernel" in outcome.err
+
+
+def test_drafts_are_judged_on_the_cpu_also_where_a_gpu_judges():
+    config = load_mapping(
+        {"task": "softmax", "budget": {"evaluations": 3}, "evaluator": {"type": "gpu", "target": "a100"}}
+    )
+    evaluator = draft_evaluator(config)
+    assert isinstance(evaluator, CpuEvaluator)
+    assert evaluator.task.name == "softmax"
+    evaluator.close()
 
 
 def test_the_shipped_config_is_valid():

@@ -20,8 +20,8 @@ def request(seed: int = 0, **changes) -> ProposalRequest:
     return made.model_copy(update=changes)
 
 
-def policy_for(fake: FakeServer, /, *, form="structured", rewrites=None, **settings) -> OpenAIPolicy:
+def policy_for(fake: FakeServer, /, *, form="structured", rewrites=None, tools=None, **settings) -> OpenAIPolicy:
     """A policy without retries, so that no test waits for a backoff."""
     mine = {name: settings.pop(name) for name in list(settings) if name in ModelSettings.__dataclass_fields__}
     where = OpenAISettings(**{"model": MODEL, "base_url": fake.url, "retries": 0, "timeout_s": 60.0, **settings})
-    return OpenAIPolicy(where, ModelSettings(**mine), form=form, rewrites=rewrites)
+    return OpenAIPolicy(where, ModelSettings(**mine), form=form, rewrites=rewrites, tools=tools)

@@ -45,6 +45,22 @@ def says(text: str, finish_reason: str = "stop") -> Behaviour:
     return lambda server, body, handler: server.completion(body, [text] * body["n"], finish_reason)
 
 
+def calls(name: str, arguments: dict[str, Any]) -> Behaviour:
+    """A choice that calls one tool and says nothing."""
+
+    def answer(server, body, handler):
+        made = server.completion(body, [""], "tool_calls")
+        function = {"name": name, "arguments": json.dumps(arguments)}
+        made["choices"][0]["message"] = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call-1", "type": "function", "function": function}],
+        }
+        return made
+
+    return answer
+
+
 def error(status: int, message: str, **headers: str) -> Behaviour:
     """An error in the OpenAI shape; `retry_after="0.01"` becomes a header."""
 
