@@ -13,9 +13,9 @@ from typing import Any
 
 from evaluator.errors import HarnessError, TaskError
 from evaluator.gpu_cases import Carved, DeviceCases
-from evaluator.gpu_correct import Bench, settle
+from evaluator.gpu_correct import Bench, put_inputs
 from evaluator.gpu_host import WorkerError, WorkerPool
-from evaluator.gpu_memory import Arena, Layout, is_tensor, view
+from evaluator.gpu_memory import Arena, Layout, settle
 from evaluator.samples import Block
 from evaluator.summary import summarise
 from evaluator.task import reference_module_source
@@ -147,9 +147,5 @@ def fill_sets(
     """Put the inputs of seed `place + shift` (modulo the ring) at the places that `calls` use; at all when left out."""
     ring = len(carved.sets)
     for place in sorted({call % ring for call in calls} or range(ring)):
-        case = cases.case(workload, (place + shift) % ring)
-        assert case is not None
-        for value, at in zip(case.inputs, carved.sets[place], strict=True):
-            if is_tensor(value):
-                view(arena, at).copy_(value)
+        put_inputs(arena, cases.plain(workload, (place + shift) % ring), carved.sets[place])
     settle(arena)

@@ -121,6 +121,12 @@ class DeviceCases:
                 self._stands[workload.name] = self._make_stand(workload)
             return self._stands[workload.name]
 
+    def plain(self, workload: Workload, number: int) -> DeviceCase:
+        """Inputs from seed `number` as the task makes them, which every task has."""
+        made = self.case(workload, number)
+        assert made is not None
+        return made
+
     def case(self, workload: Workload, number: int, variant: str = "") -> DeviceCase | None:
         """Inputs from seed `number`, changed by a variant of `evaluator.judge`; None where the task allows none."""
         key = (workload.name, number, variant)
@@ -174,8 +180,7 @@ class DeviceCases:
     def _make_stand(self, workload: Workload) -> Stand:
         with judge.blame(self.task, workload), self._flags():
             model, init_args = self._model(workload, judge.reference_names(self.task, workload))
-            case = self.case(workload, 0)
-            assert case is not None
+            case = self.plain(workload, 0)
             return Stand(
                 workload,
                 init_args,

@@ -16,7 +16,7 @@ from evaluator.cascade import Verdict
 from evaluator.correctness import Comparison
 from evaluator.gpu_cases import SEEDS, Carved, DeviceCase, DeviceCases, Stand
 from evaluator.gpu_host import GpuWorker
-from evaluator.gpu_memory import Arena, Place, is_tensor, view
+from evaluator.gpu_memory import Arena, Place, is_tensor, settle, view
 from evaluator.gpu_recall import check_recall
 from evaluator.gpu_refusal import RefusedError, check_layout, refused, reports, verdict
 from evaluator.types import EvalStatus, Task, Workload
@@ -59,6 +59,14 @@ class Bench:
             state={key: place.model_dump() for key, place in carved.state.items()},
             sets=sendable(carved.sets),
         )
+
+    def kept(self, index: int, carved: Carved) -> tuple[dict[str, Any], list[object]]:
+        """What the worker says of a call whose outputs it kept, and these outputs. They last until the next run."""
+        poison_sinks(self.arena, carved)
+        settle(self.arena)
+        sink = carved.sinks[0]
+        answer = self.request("output", index=index, sink=sendable(sink))
+        return answer, taken(self.arena, reports(answer, "outputs"), sink)
 
 
 @dataclass
@@ -117,19 +125,8 @@ class Checker:
         return tensors(outputs)
 
     def put(self, case: DeviceCase, place: int) -> None:
-        """The case's inputs, at a place."""
-        for value, at in zip(case.inputs, self.carved.sets[place], strict=True):
-            if is_tensor(value):
-                view(self.bench.arena, at).copy_(value)
-        settle(self.bench.arena)
-
-    def recalled(self, index: int) -> list[object]:
-        """Outputs of one of the calls that the worker kept."""
-        poison_sinks(self.bench.arena, self.carved)
-        settle(self.bench.arena)
-        sink = self.carved.sinks[0]
-        answer = self.bench.request("output", index=index, sink=sendable(sink))
-        return taken(self.bench.arena, reports(answer, "outputs"), sink)
+        """The case's inputs, at a place; `settle` before the worker looks."""
+        put_inputs(self.bench.arena, case, self.carved.sets[place])
 
     def run(self, case: DeviceCase, place: int, poison: float | None) -> tuple[dict[str, Any], list[object]]:
         """One run; its report and its outputs as they were in stream order. They last until the next run.
@@ -347,19 +344,18 @@ def fill_zones(arena: Arena, carved: Carved, value: int = ZONE) -> None:
         arena.bytes[begin:end] = value
 
 
+def put_inputs(arena: Arena, case: DeviceCase, places: Sequence[Any]) -> None:
+    """The case's tensors, at places of the arena."""
+    for value, at in zip(case.inputs, places, strict=True):
+        if is_tensor(value):
+            view(arena, at).copy_(value)
+
+
 def poison_sinks(arena: Arena, carved: Carved) -> None:
     """No earlier run's output may be taken for this one's."""
     for sink in carved.sinks:
         for place in sink:
             arena.bytes[place.offset : place.offset + place.nbytes] = ZONE
-
-
-def settle(arena: Arena) -> None:
-    """The judge's writes are visible to other processes from here on."""
-    if arena.bytes.is_cuda:
-        import torch
-
-        torch.cuda.synchronize()
 
 
 def sendable(value: Any) -> Any:

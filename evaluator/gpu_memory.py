@@ -240,3 +240,11 @@ def _check(code: int, what: str) -> None:
 
 def _up(value: int, step: int) -> int:
     return math.ceil(value / step) * step
+
+
+def settle(arena: Arena) -> None:
+    """The judge's writes are visible to other processes from here on."""
+    if arena.bytes.is_cuda:
+        import torch
+
+        torch.cuda.synchronize()

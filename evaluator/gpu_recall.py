@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from evaluator.gpu_cases import DeviceCase
 from evaluator.gpu_host import WorkerError
+from evaluator.gpu_memory import settle
 from evaluator.gpu_refusal import RefusedError, refused
 from evaluator.types import EvalStatus
 
@@ -29,14 +30,15 @@ _LOOKS = 2
 def check_recall(checker: Checker) -> None:
     """The check for one benchmark workload. Raises `RefusedError` (REPLAY) and `WorkerError`."""
     workload = checker.stand.workload
-    for number in (0, 1):
-        checker.put(_case(checker, number), number)
+    for number in (0, 1):  # one after the other: two cases of gigabytes are better not held at once
+        checker.put(checker.cases.plain(workload, number), number)
+    settle(checker.bench.arena)
     size = sum(place.nbytes for place in checker.carved.sinks[0])
     least = max(LEAST_BYTES, size // LEAST_SHARE)
     answer = checker.bench.request("keeps", name=workload.name, sets=[0, 1], count=RECALLS, least=least)
     if not answer["changed"]:
         return
-    first = _case(checker, 0)
+    first = checker.cases.plain(workload, 0)
     count = max(2, min(RECALLS, _MAX_KEPT_BYTES // max(size, 1)))
     try:
         checker.bench.request("recall", name=workload.name, number=0, count=count, least=least)
@@ -45,16 +47,10 @@ def check_recall(checker: Checker) -> None:
             raise
         raise _remembers(checker, first, failure.reason) from None
     for _ in range(_LOOKS):
-        found = checker.cases.compare(first, checker.recalled(secrets.randbelow(count)))
+        _, outputs = checker.bench.kept(secrets.randbelow(count), checker.carved)
+        found = checker.cases.compare(first, outputs)
         if found.status is not None:
             raise _remembers(checker, first, found.reason)
-
-
-def _case(checker: Checker, number: int) -> DeviceCase:
-    """Fetched when it is needed: two cases of gigabytes are better not held at once."""
-    case = checker.cases.case(checker.stand.workload, number)
-    assert case is not None
-    return case
 
 
 def _remembers(checker: Checker, case: DeviceCase, reason: str) -> RefusedError:

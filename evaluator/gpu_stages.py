@@ -25,11 +25,10 @@ from evaluator.gpu_correct import (
     planned_checks,
     poison_sinks,
     sendable,
-    settle,
     taken,
 )
 from evaluator.gpu_host import WorkerError
-from evaluator.gpu_memory import Place, is_tensor, view
+from evaluator.gpu_memory import Place, is_tensor, settle, view
 from evaluator.gpu_profile import busy_ms, read_work
 from evaluator.gpu_recall import check_recall
 from evaluator.gpu_refusal import RefusedError, refused, reports, verdict
@@ -135,7 +134,7 @@ class GpuStages:
             checker.start()
             check_recall(checker)  # again, now that calls have become many
             # Not the case whose answer the candidate may just have kept.
-            case = self._case(workload, 1)
+            case = self.setting.cases.plain(workload, 1)
             checker.put(case, 1)
             self._ablate(bench, workload, checker.carved, case)
             changed = bench.request("inspect")["changed"]
@@ -205,10 +204,11 @@ class GpuStages:
 
         baseline = setting.baseline
         beside = None if baseline is None else (lambda count, first: baseline.block(workload, count, first, lead))
-        samples = interleave(self._fitted(tier, carved), candidate, beside, time.perf_counter)
+        fitted = self._fitted(tier, carved)
+        samples = interleave(fitted, candidate, beside, time.perf_counter)
         summary = summarise(samples)
         # Like any other block to the candidate, so that it cannot behave for the profiler.
-        profiled = min(PROFILED_CALLS, self._fitted(tier, carved).block)
+        profiled = min(PROFILED_CALLS, fitted.block)
         profile = bench.request(
             "profile", name=workload.name, count=profiled, first=secrets.randbelow(64), lead_s=lead.seconds
         )
@@ -233,18 +233,14 @@ class GpuStages:
         """One output of the block just timed, chosen after it was made."""
         bench = self.bench()
         index = secrets.randbelow(count)
-        poison_sinks(bench.arena, carved)
-        settle(bench.arena)
-        sink = carved.sinks[0]
-        answer = bench.request("output", index=index, sink=sendable(sink))
+        answer, outputs = bench.kept(index, carved)
         if answer["seen_before"]:
             raise refused(
                 EvalStatus.REPLAY,
                 f"{workload.name}: two timed calls returned the same memory",
                 "allocate an output per call",
             )
-        case = self._case(workload, (first + index) % self.setting.ring)
-        outputs = taken(bench.arena, reports(answer, "outputs"), sink)
+        case = self.setting.cases.plain(workload, (first + index) % self.setting.ring)
         if case.nbytes > MAX_REFILLED_BYTES:  # of an output of gigabytes, a random part
             begin = secrets.randbelow(1 << 20) / (1 << 20) * (1 - LARGE_SHARE)
             case = case.part(begin, begin + LARGE_SHARE)
@@ -307,11 +303,6 @@ class GpuStages:
         fill_sets(cases, bench.arena, workload, carved)
         bench.build(stand, carved)
         return carved
-
-    def _case(self, workload: Workload, number: int) -> DeviceCase:
-        case = self.setting.cases.case(workload, number)
-        assert case is not None
-        return case
 
     def _speedup(self) -> float | None:
         ratios = [measured.summary.ratio for measured in self._measured.values()]

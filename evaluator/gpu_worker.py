@@ -31,7 +31,6 @@ from evaluator.gpu_platform import PLATFORMS, Platform, ProfilerStoppedError
 from evaluator.timing import run_block, run_unflushed
 from evaluator.worker import WARM_UP, describe, plain_output, receive
 
-READY = b"ready"
 _LARGE = 1 << 30
 """Bytes of output beyond which only the last one is kept."""
 
