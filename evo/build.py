@@ -24,6 +24,7 @@ from evo.run_dir import RunDir
 from policy.policy import Policy
 
 if TYPE_CHECKING:
+    from policy.model_children import Workshop
     from policy.model_policy import ModelSettings
     from policy.openai_client import OpenAISettings
     from policy.tool_desk import ToolDesk
@@ -45,9 +46,8 @@ def _rule(config: RulePolicyConfig, campaign: CampaignConfig) -> Policy:
 def _openai(config: OpenAIPolicyConfig, campaign: CampaignConfig) -> Policy:
     from policy.openai_policy import OpenAIPolicy
 
-    return OpenAIPolicy(
-        openai_settings(config), model_settings(config), tools=_tools(config, campaign), **_workshop(config, campaign)
-    )
+    tools = _tools(config, campaign)
+    return OpenAIPolicy(openai_settings(config), model_settings(config), _workshop(config, campaign), tools=tools)
 
 
 def _tools(config: ModelPolicySection, campaign: CampaignConfig) -> ToolDesk | None:
@@ -72,18 +72,19 @@ def draft_evaluator(campaign: CampaignConfig) -> Evaluator:
     return create({**settings.model_dump(), "workers": 1}, load_task(campaign.task))
 
 
-def _workshop(config: ModelPolicySection, campaign: CampaignConfig) -> dict[str, Any]:
+def _workshop(config: ModelPolicySection, campaign: CampaignConfig) -> Workshop:
     """How prompts are made and answers are read."""
+    from policy.model_children import Workshop
     from policy.reward import RewardSettings
     from policy.tokens import FromTokenizer
 
-    return {
-        "form": config.form,
-        "rewrites": config.rewrites,
-        "max_steps": config.max_steps,
-        "tokens": FromTokenizer(config.tokenizer) if config.tokenizer else None,
-        "reward": RewardSettings.model_validate(campaign.reward.model_dump()),
-    }
+    return Workshop(
+        config.form,
+        rewrites=config.rewrites,
+        max_steps=config.max_steps,
+        tokens=FromTokenizer(config.tokenizer) if config.tokenizer else None,
+        reward=RewardSettings.model_validate(campaign.reward.model_dump()),
+    )
 
 
 def _vllm(config: VllmPolicyConfig, campaign: CampaignConfig) -> Policy:
@@ -94,8 +95,8 @@ def _vllm(config: VllmPolicyConfig, campaign: CampaignConfig) -> Policy:
     return VllmPolicy(
         VllmSettings(**{name: getattr(config, name) for name in shared}),
         model_settings(config),
+        _workshop(config, campaign),
         alone=gpu_guard if campaign.evaluator.type == "gpu" else nullcontext,
-        **_workshop(config, campaign),
     )
 
 

@@ -54,7 +54,7 @@ class Workshop:
 
     def __init__(
         self,
-        form: Form,
+        form: Form = "structured",
         *,
         rewrites: Sequence[str] | None = None,
         max_steps: int = 1,
@@ -66,6 +66,11 @@ class Workshop:
         self._applicable = Applicable(rewrites)
         self.tokens = tokens or ByRatio()
         self._reward = reward
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        """Names of the rewrites that answers may use."""
+        return tuple(self._applicable.rewrites)
 
     def can_be_asked(self, request: ProposalRequest) -> bool:
         """Whether the parent parses and, for structured answers, some rewrite applies to it."""

@@ -6,7 +6,6 @@ Asking happens on an event loop in a thread of its own, computing on a second th
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,8 +17,8 @@ from policy.loop_thread import LoopThread
 from policy.model_chat import ModelChat
 from policy.model_children import Child, Unusable, Workshop, proposal_of
 from policy.outcomes import Outcomes, Pause
-from policy.policy import Policy
 from policy.prompting import Phase, Prompt, Repair
+from policy.rule_policy import RulePolicy
 from policy.tool_desk import Talk, ToolDesk, Usage
 from policy.types import Proposal, ProposalRequest
 
@@ -66,10 +65,10 @@ class _Analysis:
 
 
 class ModelPolicy:
-    """Children written by a `ChatModel`; where it fails, by `fallback`, or nothing goes on (`on_failure: stop`).
+    """Children written by a `ChatModel`; where it fails, by the rule policy, or nothing goes on (`on_failure: stop`).
 
     `propose` raises AskError with `on_failure: stop` alone. Answers that cannot be used are missing; a request for
-    which nothing usable came goes to `fallback` too. Not deterministic: servers batch as they like.
+    which nothing usable came goes to the rules too. Not deterministic: servers batch as they like.
     """
 
     deterministic = False
@@ -79,20 +78,17 @@ class ModelPolicy:
         name: str,
         chat: ChatModel,
         workshop: Workshop,
-        fallback: Policy,
         settings: ModelSettings | None = None,
-        *,
         tools: ToolDesk | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.settings = settings or ModelSettings()
         self._chat = chat
         self._workshop = workshop
-        self._fallback = fallback
+        self._fallback = RulePolicy(rewrites=workshop.rewrites)
         self._desk = tools
         self._outcomes = Outcomes()
-        self._pause = Pause(self.settings.pause_s, clock)
+        self._pause = Pause(self.settings.pause_s)
         self._analyses: OrderedDict[str, asyncio.Task[_Analysis]] = OrderedDict()
         self._budget: int | None = None
         self._fruitless = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evaluator.task import load_task
 from evaluator.types import KernelSource
+from policy.model_children import Workshop
 from policy.model_policy import ModelSettings
 from policy.openai_client import OpenAISettings
 from policy.openai_policy import OpenAIPolicy
@@ -24,4 +25,4 @@ def policy_for(fake: FakeServer, /, *, form="structured", rewrites=None, tools=N
     """A policy without retries, so that no test waits for a backoff."""
     mine = {name: settings.pop(name) for name in list(settings) if name in ModelSettings.__dataclass_fields__}
     where = OpenAISettings(**{"model": MODEL, "base_url": fake.url, "retries": 0, "timeout_s": 60.0, **settings})
-    return OpenAIPolicy(where, ModelSettings(**mine), form=form, rewrites=rewrites, tools=tools)
+    return OpenAIPolicy(where, ModelSettings(**mine), Workshop(form, rewrites=rewrites), tools=tools)
