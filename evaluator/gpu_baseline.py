@@ -67,7 +67,7 @@ class Baseline:
         """Screened latency in ms by workload and mode, for the record."""
         self._carved, nbytes = self._carve()
         self._arena: Arena = make_arena(nbytes)
-        self._bench = Bench(pool.trusted(), self._arena, BUILD_SECONDS)
+        self._bench = Bench(pool.trusted(), self._arena, BUILD_SECONDS, keep_bytes=0)
 
     def prepare(self) -> None:
         """Build every mode for every workload and keep the fastest. Hold the GPU alone while this runs."""

@@ -38,6 +38,8 @@ class Bench:
     arena: Arena
     seconds: float
     """Limit of one command."""
+    keep_bytes: int
+    """Of outputs that the worker may keep until the judge has chosen which to look at."""
 
     def request(self, command: str, **arguments: Any) -> Any:
         """One command; raises `WorkerError`."""

@@ -23,7 +23,6 @@ RECALLS = 9
 LEAST_SHARE = 2
 """Blocks below this fraction (one half) of an answer's size are left alone: counters, locks, seeds."""
 LEAST_BYTES = 512
-_MAX_KEPT_BYTES = 8 << 30
 _LOOKS = 2
 
 
@@ -39,15 +38,15 @@ def check_recall(checker: Checker) -> None:
     if not answer["changed"]:
         return
     first = checker.cases.plain(workload, 0)
-    count = max(2, min(RECALLS, _MAX_KEPT_BYTES // max(size, 1)))
+    keep = max(2, min(RECALLS, checker.bench.keep_bytes // max(size, 1)))
     try:
-        checker.bench.request("recall", name=workload.name, number=0, count=count, least=least)
+        checker.bench.request("recall", name=workload.name, number=0, count=RECALLS, keep=keep, least=least)
     except WorkerError as failure:
         if failure.status is not EvalStatus.RUNTIME_ERROR:
             raise
         raise _remembers(checker, first, failure.reason) from None
     for _ in range(_LOOKS):
-        _, outputs = checker.bench.kept(secrets.randbelow(count), checker.carved)
+        _, outputs = checker.bench.kept(secrets.randbelow(keep), checker.carved)
         found = checker.cases.compare(first, outputs)
         if found.status is not None:
             raise _remembers(checker, first, found.reason)

@@ -69,5 +69,7 @@ class Setting:
     has_clocks: bool
     memory_bytes: int
     """Of the device that one candidate's tensors may take, arenas apart."""
+    keep_bytes: int
+    """Of that, what outputs may take until the judge has chosen which to look at."""
     straight_to_confirm: bool
     """Whether the screen tier is left out."""

@@ -58,8 +58,6 @@ MAX_GIVEN = 8
 LONG_MS = 2.0
 """Milliseconds per call beyond which one loop says enough: what disturbs the host hardly counts."""
 ENERGY_MS = 300.0
-MAX_KEPT_BYTES = 8 << 30
-"""Outputs of one block that stay in memory until the judge has chosen which to check."""
 
 
 @dataclass
@@ -226,8 +224,7 @@ class GpuStages:
     def _fitted(self, tier: Tier, carved: Carved) -> Tier:
         """Blocks no longer than what may be kept of outputs."""
         size = max(1, sum(place.nbytes for place in carved.sinks[0]))
-        room = min(MAX_KEPT_BYTES, self.setting.memory_bytes // 4)
-        return tier.model_copy(update={"block": max(2, min(tier.block, room // size))})
+        return tier.model_copy(update={"block": max(2, min(tier.block, self.bench().keep_bytes // size))})
 
     def _check_sample(self, workload: Workload, carved: Carved, count: int, first: int) -> None:
         """One output of the block just timed, chosen after it was made."""

@@ -154,8 +154,9 @@ class Session:
         self._constant = {address for address, sums in seen[1].items() if seen[0].get(address) == sums}
         return {"changed": len(seen[1]) - len(self._constant)}
 
-    def recall(self, name: str, number: int, count: int, least: int) -> None:
-        """`count` calls on one set of inputs, then as many on overwritten memory, whose outputs stay for `output`."""
+    def recall(self, name: str, number: int, count: int, keep: int, least: int) -> None:
+        """`count` calls on one set of inputs, then as many on overwritten memory; the last `keep` of their outputs
+        stay for `output`."""
         self._kept = []
         built = self._built[name]
         for _ in range(count):
@@ -164,7 +165,7 @@ class Session:
             blocks = self._outliving(least)
             answers = {pointer for kept in self._kept for pointer in _pointers(kept)}
             kept_memory.overwrite(set(blocks) - self._constant - answers, blocks, self._platform.device)
-            self._kept.append(built.call(number))
+            self._kept = [*self._kept[-(keep - 1) :], built.call(number)]
         self._timer.synchronize()
 
     def _outliving(self, least: int) -> kept_memory.Blocks:

@@ -46,6 +46,8 @@ ARENAS_SHARE = 0.35
 """Share of the device's memory for what candidates are given and return."""
 CANDIDATES_SHARE = 0.3
 """Share of the device's memory that candidates and the baseline may take for themselves, all together."""
+MAX_KEPT_BYTES = 8 << 30
+"""Outputs that stay in memory until the judge has chosen which to check; a quarter of a candidate's share at most."""
 LEAST_BYTES = 1 << 30
 """Of the device, for a candidate's context and workspaces."""
 NEAR_BEST = 0.97
@@ -148,6 +150,7 @@ class GpuEvaluator(LocalEvaluator):
             energy_mj=machine.energy_mj if self._settings.get("energy", True) else lambda run: None,
             has_clocks=machine.has_clocks,
             memory_bytes=own_bytes,
+            keep_bytes=min(MAX_KEPT_BYTES, own_bytes // 4),
             straight_to_confirm=self._timing_kind == "confirm",
         )
 
@@ -234,7 +237,7 @@ class _Desk:
             except BaseException:
                 self._arenas.put(arena)
                 raise
-            self._bench = Bench(worker, arena, self._seconds)
+            self._bench = Bench(worker, arena, self._seconds, self._setting.keep_bytes)
             with self._setting.locks.shared():
                 self._bench.request("arena", token=arena.token(), memory_bytes=self._setting.memory_bytes)
         return self._bench

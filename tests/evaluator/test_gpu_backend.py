@@ -279,6 +279,15 @@ def test_an_answer_found_in_kept_memory_by_the_contents_of_the_inputs_is_a_repla
     assert "memory that earlier calls left behind" in found.reason
 
 
+def test_a_remembered_answer_is_found_where_few_outputs_may_be_kept(evaluator, monkeypatch):
+    monkeypatch.setattr(gpu_recall, "LEAST_BYTES", 8)
+    one(evaluator, KernelSource(text=SEED))  # so that there is a setting
+    monkeypatch.setattr(evaluator._setting, "keep_bytes", 1)
+    found = one(evaluator, KernelSource(text=f"{RECALLING}# few\n"))
+    assert found.status is EvalStatus.REPLAY, found.reason
+    assert "memory that earlier calls left behind" in found.reason
+
+
 def test_a_workspace_that_is_kept_and_written_anew_is_nobodys_business(evaluator, monkeypatch):
     monkeypatch.setattr(gpu_recall, "LEAST_BYTES", 8)
     found = one(evaluator, KernelSource(text=RECALLING.replace("tl.load(mark_ptr) == tl.load(x_ptr)", "n_cols < 0")))
