@@ -94,6 +94,7 @@ def throughput(count: int) -> dict[str, Any]:
         }
     return {
         "tasks": rows,
+        "refused": [text for row in rows.values() for text in row["refused"]],
         "candidates_per_minute": round(60 * total / seconds, 1),
         "screens_per_minute": round(60 / statistics.mean(screens), 1),
         "screen_seconds": round(statistics.mean(screens), 4),
@@ -193,6 +194,7 @@ def against_kernelbench(checkout: Path) -> dict[str, Any]:
         "ours_seconds": round(seconds, 2),
         "ours_start_seconds": round(warm - started, 1),
         "ours": f"{ours.status}: {ours.reason}",
+        "refused": [] if ours.status.passed else [f"{ours.status}: {ours.reason}"],
         "ours_stages": {stage.name: round(stage.seconds, 2) for stage in ours.stages},
         "ours_ms": {name: timing.median_ms for name, timing in ours.timings.items()},
         "ours_samples": {name: timing.samples for name, timing in ours.timings.items()},
@@ -245,6 +247,9 @@ def main() -> int:
         result[name] = {**parts[name](), **known}
         options.out.write_text(json.dumps(result, indent=2) + "\n")
         print(name, json.dumps({key: value for key, value in result[name].items() if key not in known}), flush=True)
+        for complaint in result[name].get("refused", []):
+            held = False
+            print(f"BAD {name}: {complaint}", flush=True)
         for figure, (limit, sign) in LIMITS[name].items():
             within = (result[name][figure] - limit) * sign >= 0
             held = held and within

@@ -167,7 +167,9 @@ def _warm_up(model: _Model, tier: Tier, room_s: float, now: Callable[[], float])
     if more < 1:
         return each_s
     started = now()
-    model.take(more, keep=False)
+    # No block is longer than a tier's, since the outputs of a block may be kept.
+    for done in range(0, more, tier.block):
+        model.take(min(tier.block, more - done), keep=False)
     return (now() - started) / more
 
 

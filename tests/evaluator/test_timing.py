@@ -113,6 +113,12 @@ def test_a_candidate_is_timed_alone_without_a_baseline():
     assert {name for name, _, _ in bench.asked} == {"A"}
 
 
+def test_no_block_is_longer_than_the_tiers_not_even_in_warm_up():
+    bench = Bench()
+    interleave(SCREEN.model_copy(update={"block": 2}), bench.candidate, bench.baseline, bench.device.now)
+    assert max(count for _, count, _ in bench.asked) == 2
+
+
 def test_warm_up_is_not_among_the_samples():
     device = FakeDevice()
     calls = itertools.count()
