@@ -69,6 +69,8 @@ class Stand:
     """Like a case's, without contents (meta device)."""
     outputs: list[torch.Tensor] = field(repr=False)
     """Like a case's, without contents (meta device)."""
+    case_bytes: int
+    """Device memory that one case takes."""
 
     def carve(self, sets: int, sinks: int) -> Carved:
         """Places for the parameters, `sets` sets of inputs and `sinks` sets of outputs."""
@@ -113,6 +115,11 @@ class DeviceCases:
         self._lock = judge.TORCH
         self._stands: dict[str, Stand] = {}
         self._kept: OrderedDict[tuple[str, int, str], DeviceCase] = OrderedDict()
+
+    def most_sets(self) -> int:
+        """Sets of inputs for all workloads side by side whose cases are kept and need not be made again."""
+        each = sum(self.stand(workload).case_bytes for workload in self.task.workloads)
+        return self._budget // max(each, 1)
 
     def stand(self, workload: Workload) -> Stand:
         """The common part of a workload's cases. Raises `TaskError` when the reference cannot be built or run."""
@@ -187,6 +194,7 @@ class DeviceCases:
                 {name: tensor.detach().clone() for name, tensor in model.state_dict().items()},
                 [value.to("meta") if is_tensor(value) else value for value in case.inputs],
                 [out.to("meta") for out in case.expected],
+                case.nbytes,
             )
 
     def _make_case(self, workload: Workload, number: int, variant: str) -> DeviceCase | None:

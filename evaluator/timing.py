@@ -80,6 +80,12 @@ class Tier(Frozen):
     block: int = Field(ge=1)
     """Samples between two changes from one model to the other; fewer when calls are slow."""
 
+    def at_most(self, samples: int | None) -> Tier:
+        """The same with fewer samples, where a number is given."""
+        if samples is None:
+            return self
+        return self.model_copy(update={"max_samples": samples, "min_samples": min(self.min_samples, samples)})
+
 
 SCREEN = Tier(
     name="screen",
@@ -109,6 +115,7 @@ _WARMUP_SHARE = 0.25
 _WARMUP_SECONDS = 0.05
 """Enough for a GPU that has just checked the same kernels; slow calls need not be repeated twenty times."""
 _LEAST_ROUNDS = 3
+_LONG_SECONDS = 2e-3
 
 
 def interleave(tier: Tier, candidate: Runner, baseline: Runner | None, now: Callable[[], float]) -> Samples:
@@ -116,7 +123,8 @@ def interleave(tier: Tier, candidate: Runner, baseline: Runner | None, now: Call
 
     That order makes a linear drift (a GPU that grows warm) cancel within each round. Slow calls get smaller blocks
     and less warm-up, so that a tier's `max_seconds` is exceeded by one round at most; the least is two warm-up calls
-    and one round of single calls. The first call of each does not count. Raises whatever the runners raise.
+    and one round of single calls. A baseline whose calls take milliseconds, which hardly scatter, gets blocks of half
+    the candidate's size. The first call of each does not count. Raises whatever the runners raise.
     """
     began = now()
     models = [_Model(candidate)] + ([_Model(baseline)] if baseline is not None else [])
@@ -126,9 +134,13 @@ def interleave(tier: Tier, candidate: Runner, baseline: Runner | None, now: Call
     room_s = min(tier.max_seconds * _WARMUP_SHARE / len(models), _WARMUP_SECONDS)
     each_s = [_warm_up(model, tier, room_s, now) for model in models]
     size = _block_size(tier, sum(each_s), tier.max_seconds - (now() - started))
+    turns = [(models[0], size)]
+    turns += [
+        (model, max(1, size // 2) if s > _LONG_SECONDS else size) for model, s in zip(models, each_s, strict=True)
+    ][1:]
     while True:
-        for model in (*models, *reversed(models)):
-            model.take(size)
+        for model, count in (*turns, *reversed(turns)):
+            model.take(count)
         if _enough(tier, models, now() - started):
             break
     first, *others = models
@@ -180,13 +192,14 @@ def _block_size(tier: Tier, pair_s: float, left_s: float) -> int:
 
 
 def _enough(tier: Tier, models: list[_Model], seconds: float) -> bool:
-    count = min(sum(len(block.ms) for block in model.blocks) for model in models)
+    count = sum(len(block.ms) for block in models[0].blocks)
     if count >= tier.max_samples or seconds >= tier.max_seconds:
         return True
     if count < tier.min_samples or seconds < tier.min_seconds:
         return False
     for model in models:
         spread = relative_spread(list(model.times()))
-        if spread > tier.rel_std and spread / count**0.5 > tier.rel_stderr:
+        own = sum(len(block.ms) for block in model.blocks)
+        if spread > tier.rel_std and spread / own**0.5 > tier.rel_stderr:
             return False
     return True

@@ -84,6 +84,8 @@ class GpuEvaluatorConfig(Section):
     """What speedups are over; `best` is the fastest of eager, torch.compile and max-autotune, for each workload."""
     timing: Literal["auto", "screen", "confirm"] = "auto"
     """`screen` takes 30 samples, `confirm` at least 100; `auto` confirms what screens near the best so far."""
+    max_samples: Annotated[int, Field(ge=30)] | None = None
+    """At most this many samples in the `confirm` tier; when left out, until the median is known well enough."""
     thorough: bool = False
     """Also run each correct kernel under compute-sanitizer and read its hardware counters, a minute or two each."""
     energy: bool = True

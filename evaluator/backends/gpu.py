@@ -58,7 +58,8 @@ class GpuEvaluator(LocalEvaluator):
     """Judges on one GPU; see `evaluator.protocol.Evaluator` for the contract.
 
     Settings: `platform`, `device` (one index), `workers`, `timeout_s`, `memory_mb`, `smoke`, `duplicates`, `baseline`,
-    `timing`, `allow_busy`, `thorough`, `cache`, `cache_dir`, `seed` (evo.config has their meaning and defaults).
+    `timing`, `max_samples`, `allow_busy`, `thorough`, `cache`, `cache_dir`, `seed` (evo.config has their meaning and
+    defaults).
     `processes` (on cuda) are those of another evaluator's to fork from, `memory_share` is the part of the device's free
     memory to use; both are for callers with several evaluators on one GPU.
     `evaluate` raises `TaskError` before any candidate is run when the task itself is at fault, and
@@ -74,6 +75,7 @@ class GpuEvaluator(LocalEvaluator):
         self._hardware = hardware.get(str(settings.get("target", "h200")))
         self._baseline_kind = str(settings.get("baseline", "best"))
         self._timing_kind = str(settings.get("timing", "auto"))
+        self._confirm = CONFIRM.at_most(settings.get("max_samples"))
         super().__init__(task, self._settings, self._hardware.name)
         if self._baseline_kind == "seed" and task.seed_source is None:
             raise TaskError(f"{task.origin}: task {task.name} has no seed kernel to compare with", "use baseline: best")
@@ -90,7 +92,7 @@ class GpuEvaluator(LocalEvaluator):
         self._best_lock = threading.Lock()
 
     def _cache_context(self) -> dict[str, object]:
-        names = ("platform", "device", "baseline", "timing", "smoke", "thorough")
+        names = ("platform", "device", "baseline", "timing", "max_samples", "smoke", "thorough")
         return {name: self._settings.get(name) for name in names}
 
     def _prepare(self) -> None:
@@ -157,11 +159,11 @@ class GpuEvaluator(LocalEvaluator):
     def _tier(self, screened: float | None) -> Tier:
         """Confirm always, never, or what comes near the best so far."""
         if self._timing_kind != "auto":
-            return {"screen": SCREEN, "confirm": CONFIRM}[self._timing_kind]
+            return {"screen": SCREEN, "confirm": self._confirm}[self._timing_kind]
         with self._best_lock:
             if screened is None or self._best is None or screened >= NEAR_BEST * self._best:
                 self._best = max(self._best or 0.0, screened or 0.0)
-                return CONFIRM
+                return self._confirm
         return SCREEN
 
     def _judge(self, source: KernelSource) -> Evaluation:
@@ -269,11 +271,13 @@ def candidates_plan(cases: DeviceCases, budget: int, count: int) -> tuple[int, i
 def arena_plan(cases: DeviceCases, budget: int, workers: int) -> tuple[int, int, int]:
     """(input sets in the ring, bytes of one arena, arenas) that fit into `budget` bytes.
 
-    A ring shrinks, down to two sets, before arenas become fewer than two. Raises `TaskError` when not one arena fits.
+    A ring shrinks, down to two sets, before arenas become fewer than two, and so that its cases need not be made again
+    whenever its contents change. Raises `TaskError` when not one arena fits.
     """
+    most = max(2, min(RING, cases.most_sets()))
     stands = [cases.stand(workload) for workload in (*cases.task.check_shapes, *cases.task.workloads)]
     for least in (2, 1):
-        for ring in range(RING, 1, -1):
+        for ring in range(most, 1, -1):
             # The baseline holds all workloads side by side, in an arena of its own.
             beside = sum(cases.stand(workload).carve(ring, 1).layout.nbytes for workload in cases.task.workloads)
             size = max(

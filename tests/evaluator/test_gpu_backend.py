@@ -185,6 +185,12 @@ def test_rings_shrink_before_arenas_become_few():
         arena_plan(cases, size // 100, 4)
 
 
+def test_a_ring_is_no_longer_than_the_cases_that_are_kept():
+    each = DeviceCases(SMALL, 0, "cpu", 1 << 30).stand(SMALL.workloads[0]).case_bytes * len(SMALL.workloads)
+    assert arena_plan(DeviceCases(SMALL, 0, "cpu", 3 * each), 1 << 30, 4)[0] == 3
+    assert arena_plan(DeviceCases(SMALL, 0, "cpu", 0), 1 << 30, 4)[0] == 2
+
+
 ON_THE_DEVICE = {
     "hangs": ("while True:\n                pass", EvalStatus.TIMEOUT),
     "leaves": ("raise SystemExit(0)", EvalStatus.EXITED),

@@ -163,8 +163,9 @@ def test_a_report_is_plain_data():
 def test_the_real_tool_finds_what_is_wrong_and_nothing_else(tmp_path, tool, kind, status):
     driver, variables = gpu_tool_cases.on_gpu(tmp_path, "compute-sanitizer", kind)
     found = sanitize(tool, driver, tmp_path, tmp_path, variables)
-    assert found.reason == ""
     fault = first_fault(found, {"scale_kernel", "sum_kernel"})
-    assert (fault.status if fault else None) is status
+    assert (fault.status if fault else None) is status, found.reason
+    # A driver whose access was refused may die of it.
+    assert found.reason == "" or (fault is not None and found.reason.startswith("the driver ended"))
     if fault is not None:
         assert "driver.py:" in fault.where

@@ -214,3 +214,21 @@ def test_a_tier_stops_by_its_own_rules(call_s, spread, tier, seed):
 def test_a_tier_needs_at_least_one_sample():
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         Tier.model_validate(SCREEN.model_dump() | {"min_samples": 0})
+
+
+def test_a_tier_can_be_told_to_take_fewer_samples():
+    assert CONFIRM.at_most(None) is CONFIRM
+    bench = Bench(candidate_s=0.006, baseline_s=0.006)
+    samples = interleave(CONFIRM.at_most(40), bench.candidate, bench.baseline, bench.device.now)
+    assert sum(len(block.ms) for block in samples.candidate) == 40
+
+
+def test_a_baseline_of_milliseconds_gets_half_the_samples_in_as_many_blocks():
+    bench = Bench(candidate_s=0.003, baseline_s=0.003)
+    samples = interleave(SCREEN, bench.candidate, bench.baseline, bench.device.now)
+    assert len(samples.candidate) == len(samples.baseline)
+    assert sum(len(block.ms) for block in samples.candidate) == 30
+    assert sum(len(block.ms) for block in samples.baseline) == 12
+    quick = Bench(candidate_s=0.003, baseline_s=0.001)
+    samples = interleave(SCREEN, quick.candidate, quick.baseline, quick.device.now)
+    assert sum(len(block.ms) for block in samples.baseline) == 30
