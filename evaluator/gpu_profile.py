@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from evaluator.gpu_platform import DeviceWork
 from evaluator.gpu_refusal import refused, reports
 from evaluator.types import EvalStatus
+
+_COPIES = re.compile(r"Memcpy DtoD|void at::native::\w+<.*\bat::native::direct_copy_kernel_cuda\(")
+"""Device work of torch's that moves values, changes their dtype at most, and computes nothing."""
 
 
 def read_work(answer: Any) -> list[DeviceWork]:
@@ -30,3 +34,8 @@ def busy_ms(work: Sequence[DeviceWork]) -> float:
         total += max(0.0, end - max(part.begin_ms, until))
         until = max(until, end)
     return total
+
+
+def copy_ms(work: Sequence[DeviceWork]) -> float:
+    """Time of what torch only copies, such as a transposed input made contiguous."""
+    return sum(part.ms for part in work if _COPIES.match(part.name))

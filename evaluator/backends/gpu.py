@@ -132,10 +132,11 @@ class GpuEvaluator(LocalEvaluator):
         """Cases, arenas and the baseline; everything that candidates share."""
         cases = DeviceCases(self._task, self._seed, machine.device, int(machine.memory_bytes * CASES_SHARE))
         budget = int(machine.memory_bytes * ARENAS_SHARE)
-        ring, size, count = arena_plan(cases, budget, self._workers)
-        count, own_bytes = candidates_plan(cases, int(machine.memory_bytes * CANDIDATES_SHARE), count)
-        for _ in range(count):
-            self._arenas.put(machine.make_arena(size))
+        with machine.locks.shared():  # nobody is timed while shapes are found out and memory is taken
+            ring, size, count = arena_plan(cases, budget, self._workers)
+            count, own_bytes = candidates_plan(cases, int(machine.memory_bytes * CANDIDATES_SHARE), count)
+            for _ in range(count):
+                self._arenas.put(machine.make_arena(size))
         baseline = None
         if self._baseline_kind != "none":
             baseline = Baseline(cases, pool, machine.make_arena, self._baseline_kind, ring)

@@ -190,3 +190,15 @@ def test_the_quick_look_and_the_close_one_agree(dtype, size, scale, slip, specia
         assert quick.max_error == pytest.approx(close.max_error, rel=1e-5, abs=1e-12 * scale)
     kept = compare([got], [want], [exact], tolerance, yardsticks=measure([want], [exact]))
     assert kept == quick
+
+
+@given(st.integers(0, 2**31), st.sampled_from([0.0, 1e-6, 5e-5, 1e-3, math.nan, math.inf]), st.booleans())
+def test_outputs_in_many_pieces_get_the_verdict_of_one_piece(seed, change, everywhere):
+    torch.manual_seed(seed)
+    want = torch.randn(7, 11)
+    got = want.clone()
+    got.view(-1)[slice(None) if everywhere else slice(76, 77)] += change
+    whole = compare([got], [want], None, FLOAT32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(correctness, "PIECE", 10)
+        assert compare([got], [want], None, FLOAT32) == whole

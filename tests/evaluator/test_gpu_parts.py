@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from evaluator.errors import HarnessError
 from evaluator.gpu_baseline import MAX_LEAD_S, Lead
+from evaluator.gpu_cases import DeviceCases
 from evaluator.gpu_guard import Guard, poisoned
 from evaluator.gpu_host import Nursery, WorkerError, WorkerPool
 from evaluator.gpu_memory import ALIGNMENT, REDZONE, HostArena, Layout, view
 from evaluator.gpu_platform import ARENAS, DeviceWork
-from evaluator.gpu_profile import busy_ms
+from evaluator.gpu_profile import busy_ms, copy_ms
 from evaluator.samples import Block
+from evaluator.testing import TASK
 from evaluator.types import EvalStatus
 
 SHAPES = st.lists(st.lists(st.integers(0, 40), max_size=3), max_size=6)
@@ -249,3 +251,36 @@ def test_host_memory_beyond_the_limit_is_refused(pool):
     with pytest.raises(WorkerError) as failure:
         load(pool, source)
     assert failure.value.status is EvalStatus.OUT_OF_MEMORY, failure.value.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "copies"),
+    [
+        (
+            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<"
+            "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const>(int)",
+            True,
+        ),
+        ("Memcpy DtoD (Device -> Device)", True),
+        (
+            "void at::native::elementwise_kernel<128, 2, at::native::exp_kernel_cuda(at::TensorIteratorBase&)>(int)",
+            False,
+        ),
+        ("direct_copy_kernel_cuda", False),
+        ("softmax_of_at::native::direct_copy_kernel_cuda(", False),
+    ],
+)
+def test_only_torchs_own_copies_count_as_copies(name, copies):
+    assert copy_ms([DeviceWork(name, 0.0, 2.0)]) == (2.0 if copies else 0.0)
+
+
+def test_an_answer_that_is_wrong_at_a_glance_is_no_match_and_one_wrong_value_anywhere_is_found(monkeypatch):
+    monkeypatch.setattr("evaluator.gpu_cases.LARGE_BYTES", 0)
+    cases = DeviceCases(TASK, 0, "cpu", 1 << 30)
+    case = cases.plain(TASK.workloads[0], 0)
+    right = [out.clone() for out in case.expected]
+    assert cases.matches(case, right)
+    right[0].view(-1)[-1] += 1.0
+    assert not cases.matches(case, right)
+    assert not cases.matches(case, [out * float("nan") for out in case.expected])
+    assert not cases.matches(case, ["NoneType"])
