@@ -84,7 +84,7 @@ def _gpu(result: Mapping[str, Any]) -> str:
         passed = sum(row["passed"] for row in part["tasks"].values())
         lines.append(
             f"- {part['candidates_per_minute']:g} softmax and layer_norm candidates a minute through the whole cascade "
-            f"({passed} of {judged} correct kernels passed, the others were false alarms); "
+            f"({passed} of {judged} correct kernels passed{', the others were false alarms' * (passed < judged)}); "
             f"{part['screens_per_minute']:g} screens of three workloads a minute. {_source(part)}"
         )
     if "repeat" in result:
@@ -108,11 +108,11 @@ def _exploits(result: Mapping[str, Any]) -> str:
     counts = result["outcomes"]
     rows = [
         f"| Kernevo's {result['evaluator']} evaluator | {counts.get('caught', 0)} | {counts.get('beyond', 0)} "
-        f"| {counts.get('missed', 0) + counts.get('misnamed', 0)} | {counts.get('rejected', 0)} "
+        f"| {counts.get('missed', 0)} | {counts.get('misnamed', 0)} | {counts.get('rejected', 0)} "
         f"of {result['controls'] - counts.get('skipped', 0)} |"
     ]
     rows += [
-        f"| {name} | {peer['caught']} | - | {peer['missed']} | {peer['controls_rejected']} "
+        f"| {name} | {peer['caught']} | - | {peer['missed']} | - | {peer['controls_rejected']} "
         f"of {peer['controls_passed'] + peer['controls_rejected']} |"
         for name, peer in result["peers"].items()
     ]
@@ -125,17 +125,21 @@ def _exploits(result: Mapping[str, Any]) -> str:
         f"**Exploits**, {result['evaluator']} evaluator: {result['exploits']} cheating kernels and "
         f"{result['controls']} honest ones. {held_to}The peers read sources only. {_source(result)}"
     )
-    table = "| judge | caught | beyond it | missed | honest kernels rejected |\n|---|---|---|---|---|\n"
+    table = (
+        "| judge | caught | beyond it | missed | refused by another name | honest kernels rejected |\n"
+        "|---|---|---|---|---|---|\n"
+    )
     return f"{head}\n\n{table}" + "\n".join(rows)
 
 
 def _campaign(result: Mapping[str, Any]) -> str:
     """A campaign with measured fitness."""
     first, again, moved = result["recorded"], result["measured_again"], result["moved"]
+    baselines = ", ".join(sorted({row["baseline"] for row in first["workloads"].values()}))
     return (
         f"**Campaign on the GPU** ({result['target']}): {result['task']}, {result['evaluations']} evaluations in "
         f"{result['seconds']:.0f} s; the best kernel takes {first['latency_ms']:.4g} ms, {first['speedup']:.3f}x over "
-        f"the baseline, *measured*. Measured again in a new process: {again['latency_ms']:.4g} ms, "
+        f"{baselines}, *measured*. Measured again in a new process: {again['latency_ms']:.4g} ms, "
         f"{again['speedup']:.3f}x (latency {moved['latency']:+.1%}, ratio {moved['ratio']:+.1%}). {_source(result)}"
     )
 
