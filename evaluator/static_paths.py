@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 from collections.abc import Iterator
 
 from evaluator import static_members as members
@@ -100,8 +101,20 @@ def _is_a_slip(module: str, rest: list[str]) -> bool:
     """
     if module in members.HELD:
         return len(rest) == 1 and rest[0] not in members.HELD[module]
-    # Python's own modules, which are loaded anyhow; torch and Triton are not loaded in order to read.
-    return not module.startswith(("torch", "triton")) and not hasattr(importlib.import_module(module), rest[0])
+    # Loads torch for a reader that has not, which takes seconds; kernels with such a name are rare.
+    try:
+        held = hasattr(importlib.import_module(module), rest[0])
+    except ImportError:  # a module of other versions
+        return False
+    return not held and not _is_a_file(f"{module}.{rest[0]}")
+
+
+def _is_a_file(name: str) -> bool:
+    """Whether a module of this name could be imported: nobody may have done so here, though somebody may elsewhere."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:
+        return False
 
 
 def _private(reading: Reading, node: ast.Attribute, path: str) -> None:

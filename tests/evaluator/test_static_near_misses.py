@@ -153,3 +153,11 @@ def test_honest_code_that_looks_like_a_way_in_is_left_alone(name):
     ast.parse(NEAR_MISSES[name])
     found = check(NEAR_MISSES[name], STRICT)
     assert found.status is None, found.explain
+
+
+def test_a_slip_in_a_name_of_torchs_is_left_to_running_where_torch_may_compute():
+    slip = inside("y = torch.sofmax(x, dim=1)")
+    assert check(slip, STRICT.model_copy(update={"op_policy": "mixed"})).status is None
+    assert check(slip, STRICT).status is not None
+    module = inside("y = torch.onnx")
+    assert check(module, STRICT.model_copy(update={"op_policy": "mixed"})).status is not None
