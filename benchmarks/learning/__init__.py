@@ -1,0 +1,1 @@
+"""The proof that the policy learns: judged rewrites of the shipped tasks, and arms of training on them."""
