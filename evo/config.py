@@ -133,6 +133,8 @@ class ModelPolicySection(Section):
     """Folder whose .md, .rst and .txt files `search_documents` finds, and whose .py files `search_kernels` finds."""
     tool_rounds: Annotated[int, Field(ge=1, le=32)] = 4
     """Answers with calls of tools in one analysis; then the model must come to an end."""
+    tune: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the requests that ask for other values of a correct parent's tunables in place of a new structure."""
     rewrites: tuple[str, ...] | None = None
     """Names of the rewrites that structured answers may use; the whole catalogue when left out."""
     max_steps: Annotated[int, Field(ge=1, le=8)] = 1

@@ -36,6 +36,8 @@ class ModelSettings:
     """How questions are asked and what happens when they fail."""
 
     phases: tuple[Phase, ...] = ("generate",)
+    tune: float = 0.0
+    """Share of the requests that ask for another config of a correct parent, not for a new structure."""
     max_tokens: int = 2048
     """Of one answer; never more than half of the context."""
     repair: bool = True
@@ -53,6 +55,7 @@ class _Asked:
 
     question: Question
     answer: Answer
+    phase: Phase
     repairs: int = 0
 
 
@@ -135,12 +138,13 @@ class ModelPolicy:
                 task.cancel()
 
     async def _answer(self, request: ProposalRequest) -> list[Proposal]:
-        if not await self._compute(lambda: self._workshop.can_be_asked(request)):
+        phase = await self._compute(lambda: self._workshop.phase(request, self.settings.tune))
+        if phase is None:
             return []
         if (paused := self._pause.reason) is not None:
             return await self._fall_back(request, paused)
         try:
-            children = await self._children(request)
+            children = await self._children(request, phase)
         except AskError as error:
             self._failed(error)
             return await self._fall_back(request, error.reason)
@@ -170,18 +174,18 @@ class ModelPolicy:
         self._outcomes.count_in("fallbacks", reason)
         return (await self._compute(lambda: self._fallback.propose([request])))[0]
 
-    async def _children(self, request: ProposalRequest) -> list[Proposal]:
+    async def _children(self, request: ProposalRequest, phase: Phase) -> list[Proposal]:
         analysed = await self._analysis(request) if "analyse" in self.settings.phases else _Analysis()
         analysis = analysed.text
-        schema = await self._compute(lambda: self._workshop.schema(request))
-        question, answers = await self._ask(request, "generate", n=request.count, analysis=analysis, schema=schema)
-        given = [_Asked(question, answer) for answer in answers]
+        schema = await self._compute(lambda: self._workshop.schema(request, phase))
+        question, answers = await self._ask(request, phase, n=request.count, analysis=analysis, schema=schema)
+        given = [_Asked(question, answer, phase) for answer in answers]
         read = await asyncio.gather(*(self._readable(request, asked, analysis) for asked in given))
         return self._new(request, [found for found in read if found is not None], analysed.tools)
 
     async def _readable(self, request: ProposalRequest, asked: _Asked, analysis: str) -> tuple[Child, _Asked] | None:
         """The child of one answer, after a repair turn where it needs one; None when there is none."""
-        found = await self._compute(lambda: self._workshop.read(request, asked.answer))
+        found = await self._compute(lambda: self._workshop.read(request, asked.answer, asked.phase))
         if isinstance(found, Child) and not found.objection:
             return found, asked
         if isinstance(found, Unusable) and found.kind == "unchanged":
@@ -190,7 +194,7 @@ class ModelPolicy:
         words = found.words if isinstance(found, Unusable) else found.objection
         second = await self._repaired(request, asked, words, analysis) if self.settings.repair else None
         if second is not None:
-            again = await self._compute(lambda: self._workshop.read(request, second.answer))
+            again = await self._compute(lambda: self._workshop.read(request, second.answer, asked.phase))
             if isinstance(again, Child):
                 self._outcomes.count("repaired")
                 return again, second
@@ -205,12 +209,12 @@ class ModelPolicy:
         repair = Repair(answer=asked.answer.text, error=words)
         try:
             question, answers = await self._ask(
-                request, "generate", analysis=analysis, schema=asked.question.schema, repair=repair
+                request, asked.phase, analysis=analysis, schema=asked.question.schema, repair=repair
             )
         except AskError as error:
             self._failed(error)
             return None
-        return _Asked(question, answers[0], repairs=1)
+        return _Asked(question, answers[0], asked.phase, repairs=1)
 
     async def _analysis(self, request: ProposalRequest) -> _Analysis:
         """What the model thinks bounds the parent: asked once for each parent, so that its children share a prompt."""

@@ -64,10 +64,13 @@ class RewriteOperator:
             self._ahead.sent.cancel()
         self._ahead = None
 
-    def propose(self, view: SearchView, generation: int, count: int) -> list[Draft]:
-        """Up to `count` drafts with structures that were never judged. Raises WaitInterruptedError."""
+    def propose(self, view: SearchView, generation: int, count: int, pending: Iterable[str] = ()) -> list[Draft]:
+        """Up to `count` drafts that were never judged: with new structures, or with configs that the policy chose.
+
+        `pending` holds programs (normalised AST hashes) of the same batch. Raises WaitInterruptedError.
+        """
         drafts: list[Draft] = []
-        programs: set[str] = set()
+        programs = set(pending)
         structures: set[str] = set()
         for attempt in range(ROUNDS):
             wanted = count - len(drafts)
@@ -137,8 +140,9 @@ class RewriteOperator:
         drafts = []
         for proposal in proposals:
             program = view.gate.new_program(proposal.source.text)
-            structure = view.gate.new_structure(proposal.source.text)
-            if program is None or structure is None or program in programs or structure in structures:
+            tuned = bool(proposal.tunables)
+            structure = parent.candidate.structure if tuned else view.gate.new_structure(proposal.source.text)
+            if program is None or structure is None or program in programs or (structure in structures and not tuned):
                 continue
             programs.add(program)
             structures.add(structure)

@@ -91,6 +91,25 @@ def test_a_campaign_records_what_the_model_answered_and_never_the_key(workplace)
     assert KEY not in all_text(workplace) + outcome.out + outcome.err + exported.out + exported.err
 
 
+def test_a_model_that_is_asked_for_values_gives_children_of_its_parents_structures(workplace):
+    with FakeServer() as server:
+        write_config(server, tune=0.5)
+        outcome = call("run", "my.yaml")
+    assert outcome.code == 0, outcome.err
+    run = Run.load("runs/my")
+    written = [record for record in run.records() if record.candidate.answer]
+    tuned = [record for record in written if record.candidate.sampling["form"] == "tunables"]
+    assert 0 < len(tuned) < len(written)
+    for record in tuned:
+        parent = run.record(record.candidate.parent_ids[0])
+        assert record.passed
+        assert parent.passed
+        assert record.candidate.structure == parent.candidate.structure
+        assert record.candidate.config != parent.candidate.config
+    programs = [record.candidate.ast_hash for record in run.records()]
+    assert len(set(programs)) == len(programs)
+
+
 def test_the_end_of_a_session_says_what_was_asked_and_what_came_of_it(workplace):
     with FakeServer() as server:
         write_config(server, price_completion=1000.0)

@@ -99,10 +99,14 @@ def drops(server, body, handler):
 
 
 def structured_answer(body: dict[str, Any], index: int) -> str:
-    """A rewrite of the kernel in the prompt that applies, drawn with the request's seed."""
+    """By the schema, with the request's seed: a rewrite that applies to the prompt's kernel, or values of tunables."""
+    rng = random.Random(f"{body.get('seed')} {index}")
+    schema = body["response_format"]["json_schema"]["schema"]["properties"]
+    if "tunables" in schema:
+        space = schema["tunables"]["properties"]
+        return json.dumps({"tunables": {name: rng.choice(values["enum"]) for name, values in space.items()}})
     prompt = "\n".join(message["content"] for message in body["messages"])
     contexts = [RewriteContext.of_task(load_task(name)) for name in ("softmax", "matmul") if name in prompt]
-    rng = random.Random(f"{body.get('seed')} {index}")
     for source in re.findall(r"```python\n(.*?)\n```", prompt, re.DOTALL):
         moves = list(_moves(source + "\n", contexts, body))
         if moves:
