@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 
-from evaluator.types import Frozen
-from policy.policy import AsyncPolicy, Policy
-from policy.types import Proposal, ProposalRequest
+from evaluator.types import Frozen, Task
+from policy.policy import AsyncPolicy, HearingPolicy, Policy
+from policy.types import ParentView, Proposal, ProposalRequest
 
 POLL_S = 0.1
 """Longest time until Ctrl-C is noticed while answers are awaited."""
@@ -70,6 +70,11 @@ class Asking:
                 sent.cancel()
                 raise WaitInterruptedError
         return sent.result()
+
+    def tell(self, task: Task, judged: Sequence[ParentView]) -> None:
+        """Let a policy that listens know how candidates were judged."""
+        if isinstance(self._policy, HearingPolicy):
+            self._policy.hear(task, judged)
 
     def take_asked(self) -> Asked:
         """What was asked since the last call."""

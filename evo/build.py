@@ -74,16 +74,20 @@ def draft_evaluator(campaign: CampaignConfig) -> Evaluator:
 
 def _workshop(config: ModelPolicySection, campaign: CampaignConfig) -> Workshop:
     """How prompts are made and answers are read."""
+    from policy.attempts import AttemptStore
     from policy.model_children import Workshop
     from policy.reward import RewardSettings
     from policy.tokens import FromTokenizer
 
+    store = AttemptStore(Path(config.attempts)) if config.attempts is not None else None
     return Workshop(
         config.form,
         rewrites=config.rewrites,
         max_steps=config.max_steps,
         tokens=FromTokenizer(config.tokenizer) if config.tokenizer else None,
         reward=RewardSettings.model_validate(campaign.reward.model_dump()),
+        attempts=store,
+        width=config.width,
     )
 
 

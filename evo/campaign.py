@@ -34,6 +34,7 @@ from evo.config import CampaignConfig
 from evo.interrupt import Interrupt
 from evo.journal import Event, Journal, ModelT, parsed, read
 from evo.monitors import Monitors, Step
+from evo.operators import shown
 from evo.run import Run, read_config
 from evo.run_dir import RunDir
 from evo.scheduler import Plan, Scheduler
@@ -128,8 +129,8 @@ class Campaign:
         self._clock = time.monotonic()
         self._write_config()
         self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
-        evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
         policy = self._given[1] or build.make_policy(self.config)
+        evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
         search = self.config.search
         self._asking = Asking(policy, ahead=search.prefetch, interrupted=lambda: self.interrupt.requested)
         self._scheduler = Scheduler(
@@ -212,7 +213,11 @@ class Campaign:
         if summary.best != before:
             self._last_gain = scheduler.generation
         self._journal.append(events.GENERATION, summary.model_dump(mode="json"))
+        self._tell_policy(batch)
         self._monitors.step(self._step(summary, batch))
+
+    def _tell_policy(self, batch: Sequence[Record]) -> None:
+        self._asking.tell(self.task, [shown(self._scheduler.source, record) for record in batch])
 
     def _step(self, summary: events.GenerationEnd, batch: list[Record]) -> Step:
         scheduler = self._scheduler
@@ -293,6 +298,7 @@ class Campaign:
             scheduler.tell(judged.candidate, judged.evaluation)
         elif event.kind == events.GENERATION:
             before = scheduler.best_before_batch
+            batch = scheduler.batch
             recorded = self._parsed(events.GenerationEnd, event)
             again = scheduler.end_generation(recorded.seconds)
             if again != recorded:
@@ -303,6 +309,7 @@ class Campaign:
                 )
             if again.best != before:
                 self._last_gain = scheduler.generation
+            self._tell_policy(batch)
         self._seconds_before = max(self._seconds_before, float(event.data.get("seconds", 0.0)))
 
     def _parsed(self, model: type[ModelT], event: Event) -> ModelT:

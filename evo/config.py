@@ -139,6 +139,11 @@ class ModelPolicySection(Section):
     """Names of the rewrites that structured answers may use; the whole catalogue when left out."""
     max_steps: Annotated[int, Field(ge=1, le=8)] = 1
     """Rewrites in one structured answer; with 1 its schema lists every answer that applies, and nothing else fits."""
+    width: Annotated[int, Field(ge=0, le=64)] = 4
+    """Earlier attempts that a prompt shows, the best by reward."""
+    attempts: str | None = None
+    """JSONL file that keeps every judged candidate: prompts then show the best of all, of earlier runs too; when left
+    out, of the parent's latest children."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.8
     """Randomness of the answers."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95

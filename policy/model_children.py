@@ -14,18 +14,19 @@ import numpy as np
 from evaluator import static_checks
 from evaluator.source_hash import ast_hash
 from evaluator.tunables import extract
-from evaluator.types import EvalStatus, KernelSource
+from evaluator.types import EvalStatus, KernelSource, Task
 from policy.answers.tunables import read_tuning, tunables_schema
 from policy.applicable import Applicable, parses
+from policy.attempts import AttemptStore
 from policy.chat import Answer, AskError, Question
-from policy.context import with_context
+from policy.context import WIDTH, Context
 from policy.edits import AnswerError, Edit, read_answer
 from policy.prompting import Phase, Prompt, PromptTooLongError, Repair, build_prompt
 from policy.reward import RewardSettings
 from policy.rewrites.base import RewriteContext
 from policy.rewrites.catalogue import json_schema, one_step_schema, rewrite_named
 from policy.tokens import ByRatio, TokenCounter
-from policy.types import Form, Proposal, ProposalRequest
+from policy.types import Form, ParentView, Proposal, ProposalRequest
 
 _FORMS: dict[Form, tuple[Form, ...]] = {
     "structured": ("structured",),
@@ -67,12 +68,16 @@ class Workshop:
         max_steps: int = 1,
         tokens: TokenCounter | None = None,
         reward: RewardSettings | None = None,
+        attempts: AttemptStore | None = None,
+        width: int = WIDTH,
     ) -> None:
         self.form = form
         self._max_steps = max_steps
         self._applicable = Applicable(rewrites)
         self.tokens = tokens or ByRatio()
         self._reward = reward
+        self._attempts = attempts
+        self._context = Context(width, reward)
 
     @property
     def rewrites(self) -> tuple[str, ...]:
@@ -94,6 +99,11 @@ class Workshop:
                 return "tune"
         return "generate" if self.form != "structured" or self._rewrites(request) else None
 
+    def in_context(self, request: ProposalRequest) -> ProposalRequest:
+        """The request with those attempts alone that its prompts show, from the store as it is now."""
+        stored = () if self._attempts is None else self._attempts.attempts(request.task)
+        return self._context.of(request, stored)
+
     def prompt(
         self,
         request: ProposalRequest,
@@ -103,10 +113,10 @@ class Workshop:
         analysis: str = "",
         repair: Repair | None = None,
     ) -> Prompt:
-        """The prompt of one phase. Raises AskError("context_overflow") when it fits no budget."""
+        """The prompt of one phase, all attempts of the request in it. Raises AskError("context_overflow")."""
         try:
             return build_prompt(
-                with_context(request, reward=self._reward),
+                request,
                 phase=phase,
                 form=self.form,
                 budget=budget,
@@ -148,6 +158,11 @@ class Workshop:
             return Child(edit, ast_hash(edit.source), verdict.explain)
         return Unusable(str(verdict.status), verdict.explain)
 
+    def keep(self, task: Task, judged: Sequence[ParentView]) -> None:
+        """Put judged candidates into the store, where there is one. Any thread may call it."""
+        if self._attempts is not None:
+            self._attempts.add(task, judged)
+
     def _edit(self, request: ProposalRequest, answer: Answer, phase: Phase) -> Edit:
         parent = request.parents[0].source.text
         if phase != "tune":
@@ -163,8 +178,11 @@ class Workshop:
         )
 
     def forget(self) -> None:
-        """Drop what is remembered of sources."""
+        """Drop what is remembered of sources, and let go of the store; for the end."""
         self._applicable.clear()
+        self._context.forget()
+        if self._attempts is not None:
+            self._attempts.close()
 
 
 def proposal_of(

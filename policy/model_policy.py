@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from evaluator.types import Task
 from policy.chat import Answer, AskError, ChatModel, Question
 from policy.loop_thread import LoopThread
 from policy.model_chat import ModelChat
@@ -20,7 +21,7 @@ from policy.outcomes import Outcomes, Pause
 from policy.prompting import Phase, Prompt, Repair
 from policy.rule_policy import RulePolicy
 from policy.tool_desk import Talk, ToolDesk, Usage
-from policy.types import Proposal, ProposalRequest
+from policy.types import ParentView, Proposal, ProposalRequest
 
 ResultT = TypeVar("ResultT")
 
@@ -111,6 +112,10 @@ class ModelPolicy:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"kernevo-{self.name}-worker")
         return self._loop.start(self._answer_all(list(requests)))
 
+    def hear(self, task: Task, judged: Sequence[ParentView]) -> None:
+        """Keep judged candidates for later prompts. Raises KernevoError when their file cannot be written."""
+        self._workshop.keep(task, judged)
+
     def summary(self) -> dict[str, Any]:
         """What was asked and what came of it, in this process: counts, tokens, dollars, and use of tools."""
         used = {} if self._desk is None else {"tools": self._desk.usage()}
@@ -137,12 +142,14 @@ class ModelPolicy:
             for task in tasks:
                 task.cancel()
 
-    async def _answer(self, request: ProposalRequest) -> list[Proposal]:
-        phase = await self._compute(lambda: self._workshop.phase(request, self.settings.tune))
+    async def _answer(self, given: ProposalRequest) -> list[Proposal]:
+        phase = await self._compute(lambda: self._workshop.phase(given, self.settings.tune))
         if phase is None:
             return []
         if (paused := self._pause.reason) is not None:
-            return await self._fall_back(request, paused)
+            return await self._fall_back(given, paused)
+        # Once for all prompts of the request: the store may grow while its answers are awaited.
+        request = await self._compute(lambda: self._workshop.in_context(given))
         try:
             children = await self._children(request, phase)
         except AskError as error:

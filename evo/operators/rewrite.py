@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from evaluator.types import KernelSource
 from evo.asking import Answers, Asking
 from evo.candidate import Record
 from evo.config import ArchiveConfig
 from evo.measures import cell_of
-from evo.operators.base import Draft, SearchView
-from policy.types import ParentView, Proposal, ProposalRequest
+from evo.operators.base import Draft, SearchView, shown
+from policy.types import Proposal, ProposalRequest
 
 ROUNDS = 3
 """Times a draft that was not new is asked for again, each time from another parent."""
@@ -108,11 +107,11 @@ class RewriteOperator:
         return ProposalRequest(
             request_id=f"g{generation:05d}-{index:03d}",
             task=view.task,
-            parents=(_shown(view, parent),),
+            parents=(shown(view.source, parent),),
             operator=self.name,
             seed=view.streams.seed("policy", generation, index),
-            inspirations=tuple(_shown(view, elite) for elite in self._inspirations(view, parent, generation)),
-            attempts=tuple(_shown(view, child) for child in view.children(parent.id)[-ATTEMPTS:]),
+            inspirations=tuple(shown(view.source, elite) for elite in self._inspirations(view, parent, generation)),
+            attempts=tuple(shown(view.source, child) for child in view.children(parent.id)[-ATTEMPTS:]),
             taken=taken,
         )
 
@@ -148,12 +147,3 @@ class RewriteOperator:
             structures.add(structure)
             drafts.append(Draft(proposal.source, self.name, (parent,), structure, proposal=proposal))
         return drafts
-
-
-def _shown(view: SearchView, record: Record) -> ParentView:
-    return ParentView(
-        candidate_id=record.id,
-        source=KernelSource(text=view.source(record.candidate.source_sha)),
-        evaluation=record.evaluation,
-        rewrites=record.candidate.rewrites,
-    )

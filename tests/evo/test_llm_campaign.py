@@ -110,6 +110,32 @@ def test_a_model_that_is_asked_for_values_gives_children_of_its_parents_structur
     assert len(set(programs)) == len(programs)
 
 
+def test_every_judged_candidate_is_kept_once_and_shown_by_the_next_run_too(workplace):
+    with FakeServer() as server:
+        write_config(server, attempts="memory/attempts.jsonl", context_tokens=32768)
+        assert call("run", "my.yaml").code == 0
+        first = Run.load("runs/my")
+        kept = [json.loads(line)["attempt"] for line in Path("memory/attempts.jsonl").read_text().splitlines()]
+        assert [row["candidate_id"] for row in kept] == [record.id for record in first.records()]
+        server.requests.clear()
+        assert call("run", "my.yaml", "--name", "again").code == 0
+        prompts = [body["messages"][1]["content"] for body in server.requests]
+    assert "# Earlier attempts" in prompts[0], "the seed has no children yet in this run"
+    again = {record.candidate.source_sha for record in Run.load("runs/again").records()}
+    total = len({record.candidate.source_sha for record in first.records()} | again)
+    assert len(Path("memory/attempts.jsonl").read_text().splitlines()) == total
+
+
+def test_a_resumed_run_tells_its_store_what_it_missed(workplace):
+    with FakeServer() as server:
+        write_config(server, attempts="attempts.jsonl")
+        assert call("run", "my.yaml").code == 0
+        whole = Path("attempts.jsonl").read_text()
+        Path("attempts.jsonl").unlink()
+        assert call("resume", "runs/my").code == 0
+    assert Path("attempts.jsonl").read_text() == whole
+
+
 def test_the_end_of_a_session_says_what_was_asked_and_what_came_of_it(workplace):
     with FakeServer() as server:
         write_config(server, price_completion=1000.0)
@@ -188,6 +214,8 @@ def test_a_list_of_policies_is_an_ensemble_that_survives_the_round_trip_to_disk(
         ({**TOOLS, "documents": "/no/such/folder"}, "policy.documents: no folder is named"),
         ({**TOOLS, "tools": ["evaluate_kernel"], "documents": "."}, "policy.documents: no tool reads them"),
         ({**TOOLS, "tools": ["search_kernel"]}, "policy.tools"),
+        ({"type": "openai", "model": "m", "attempts": "/"}, "policy.attempts: '/' is a folder"),
+        ([{"type": "openai", "model": "m", "attempts": "a"}] * 2, "policy[1].attempts: an earlier policy"),
         ([{"type": "openai", "modle": "m"}], "policy[0].model"),
         ([{"rewrites": ["exp_to_exp22"]}], "policy[0].rewrites[0]"),
         ([], "policy: the list is empty"),
