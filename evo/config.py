@@ -151,7 +151,7 @@ class ModelPolicySection(Section):
     max_tokens: Annotated[int, Field(ge=16)] = 2048
     """Tokens of one answer at most; never more than half of the context."""
     tokenizer: str | None = None
-    """Folder with the model's tokenizer, to count prompts exactly; estimated from their length when left out."""
+    """Folder with the model's tokenizer, to count prompts; without it vLLM's server counts, else they are estimated."""
     repair: bool = True
     """Send an answer that cannot be used back once, with the reason."""
     on_failure: Literal["fallback", "stop"] = "fallback"

@@ -178,8 +178,9 @@ class Workshop:
         )
 
     def forget(self) -> None:
-        """Drop what is remembered of sources, and let go of the store; for the end."""
+        """Drop what is remembered of sources, and let go of store and tokenizer; for the end."""
         self._applicable.clear()
+        self.tokens.close()
         self._context.forget()
         if self._attempts is not None:
             self._attempts.close()

@@ -136,6 +136,16 @@ def test_a_resumed_run_tells_its_store_what_it_missed(workplace):
     assert Path("attempts.jsonl").read_text() == whole
 
 
+def test_prompts_are_counted_by_the_server_where_no_tokenizer_is_given(workplace):
+    with FakeServer(tokenizes=True) as server:
+        write_config(server)
+        assert call("run", "my.yaml").code == 0
+        assert "/tokenize" in server.calls
+        asked = len(server.requests)
+        assert 0 < server.calls.count("/tokenize") <= 3 * asked
+    assert set(policies()) == {"openai"}
+
+
 def test_the_end_of_a_session_says_what_was_asked_and_what_came_of_it(workplace):
     with FakeServer() as server:
         write_config(server, price_completion=1000.0)
@@ -267,16 +277,24 @@ def doctor(*args) -> dict:
 
 
 def test_doctor_asks_one_small_question_and_finds_everything_in_order(workplace):
-    with FakeServer(answer=lambda body, index: '{"ready": true}') as server:
+    with FakeServer(answer=lambda body, index: '{"ready": true}', tokenizes=True) as server:
         write_config(server)
         found = doctor()
         assert len(server.requests) == 1
     assert found.pop("code") == 0
     states = {name: check["state"] for name, check in found.items()}
-    wanted = dict.fromkeys(("server", "model", "answer", "structured answers", "for learning"), "ok")
+    wanted = dict.fromkeys(("server", "model", "prompt lengths", "answer", "structured answers", "for learning"), "ok")
     assert states == {"key": "info", **wanted}
     assert "tokens/s" in found["answer"]["detail"]
     assert "8192 tokens of context" in found["model"]["detail"]
+
+
+def test_doctor_says_that_prompts_are_estimated_where_the_server_does_not_count(workplace):
+    with FakeServer() as server:
+        write_config(server)
+        found = doctor()
+    assert found["prompt lengths"]["state"] == "info"
+    assert "estimated" in found["prompt lengths"]["detail"]
 
 
 def test_doctor_names_the_models_when_the_configured_one_is_unknown(workplace):
