@@ -122,6 +122,8 @@ def _replay(config: ReplayPolicyConfig, campaign: CampaignConfig) -> Policy:
     from evo.turns import turns_of_run
     from policy.replay_policy import ReplayPolicy
 
+    if Path(config.run).is_file():
+        return ReplayPolicy.from_file(config.run)
     return ReplayPolicy(turns_of_run(Run.load(config.run)))
 
 

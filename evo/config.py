@@ -240,7 +240,7 @@ class ReplayPolicyConfig(Section):
     weight: PositiveFloat = 1.0
     """Share of the requests in a list of policies, relative to the others' weights."""
     run: Annotated[str, Field(min_length=1)]
-    """Folder of the recorded run, e.g. `runs/x`; a seed and settings of the search like its own ask most alike."""
+    """Folder of the recorded run or a trajectories.jsonl of one; a seed and a search like its own ask most alike."""
 
 
 AnyPolicyConfig = RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig | ReplayPolicyConfig

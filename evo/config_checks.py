@@ -89,8 +89,8 @@ def _policies(config: CampaignConfig, document: Document) -> Iterator[Problem]:
 
 
 def _recorded(run: str, loc: Loc, document: Document) -> Iterator[Problem]:
-    if not (Path(run) / "journal.jsonl").is_file():
-        fix = "give the folder of a run; `kernevo status` lists those under runs/"
+    if not (Path(run) / "journal.jsonl").is_file() and not Path(run).is_file():
+        fix = "give the folder of a run (`kernevo status` lists those under runs/) or its trajectories.jsonl"
         yield Problem(document.value_position(loc), dotted(loc), f"{run!r} holds no run", fix)
 
 

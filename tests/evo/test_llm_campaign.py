@@ -13,12 +13,13 @@ import yaml
 
 from evaluator.backends.cpu import CpuEvaluator
 from evo.build import draft_evaluator, make_policy
-from evo.config_file import load_config, load_mapping
+from evo.config_file import load_config
 from evo.run import Run
 from evo.turns import turns_of_run
 from policy.ensemble import EnsemblePolicy
 from tests.evo import fakes
 from tests.evo.cli_call import call
+from tests.evo.configs import load_mapping
 from tests.policy.fake_server import FakeServer, calls, structured_answer
 
 pytest.importorskip("openai")
