@@ -27,7 +27,7 @@ from evaluator.task import load_task
 from evaluator.types import EvaluationJob, Task
 from evaluator.version import __version__
 from evo import build, environment, events, finish
-from evo.asking import Asking, WaitInterruptedError
+from evo.asking import Asking, Span, WaitInterruptedError
 from evo.budget import Progress, reason_to_stop
 from evo.candidate import Record
 from evo.config import CampaignConfig
@@ -132,7 +132,12 @@ class Campaign:
         policy = self._given[1] or build.make_policy(self.config)
         evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
         search = self.config.search
-        self._asking = Asking(policy, ahead=search.prefetch, interrupted=lambda: self.interrupt.requested)
+        self._asking = Asking(
+            policy,
+            ahead=search.prefetch,
+            interrupted=lambda: self.interrupt.requested,
+            clock=lambda: self._seconds,
+        )
         self._scheduler = Scheduler(
             search,
             self.task,
@@ -179,11 +184,12 @@ class Campaign:
                     return "exhausted"
                 self._record(plan)
             self._scheduler.ask_ahead()
+            began = self._seconds
             for record in self._judge(evaluator):
                 self._monitors.candidate(record)
             if self._scheduler.pending:
                 return INTERRUPTED
-            self._end_generation()
+            self._end_generation((began, self._seconds))
 
     def _record(self, plan: Plan) -> None:
         for source in plan.sources:
@@ -205,7 +211,7 @@ class Campaign:
                 return
             yield EvaluationJob(job_id=candidate.id, source=self.dir.source(candidate.source_sha))
 
-    def _end_generation(self) -> None:
+    def _end_generation(self, judged: Span) -> None:
         scheduler = self._scheduler
         batch = scheduler.batch
         before = scheduler.best_before_batch
@@ -214,12 +220,12 @@ class Campaign:
             self._last_gain = scheduler.generation
         self._journal.append(events.GENERATION, summary.model_dump(mode="json"))
         self._tell_policy(batch)
-        self._monitors.step(self._step(summary, batch))
+        self._monitors.step(self._step(summary, batch, judged))
 
     def _tell_policy(self, batch: Sequence[Record]) -> None:
         self._asking.tell(self.task, [shown(self._scheduler.source, record) for record in batch])
 
-    def _step(self, summary: events.GenerationEnd, batch: list[Record]) -> Step:
+    def _step(self, summary: events.GenerationEnd, batch: list[Record], judged: Span) -> Step:
         scheduler = self._scheduler
         best = scheduler.best
         asked = self._asking.take_asked()
@@ -244,6 +250,8 @@ class Campaign:
             policy_seconds=asked.seconds,
             policy_asked=asked.requests,
             policy_answered=asked.answered,
+            policy_spans=asked.spans,
+            judge_span=judged,
         )
 
     def _reason_to_stop(self) -> str | None:

@@ -68,15 +68,17 @@ class RewriteOperator:
 
         `pending` holds programs (normalised AST hashes) of the same batch. Raises WaitInterruptedError.
         """
+        ahead = self._ahead if self._ahead is not None and self._ahead.generation == generation else None
         drafts: list[Draft] = []
         programs = set(pending)
         structures: set[str] = set()
         for attempt in range(ROUNDS):
             wanted = count - len(drafts)
-            if wanted <= 0:
+            # The judge would stand still while a slow policy is asked again: the tuner fills what is missing.
+            if wanted <= 0 or (attempt > 0 and ahead is not None and programs):
                 break
-            if attempt == 0 and self._ahead is not None and self._ahead.generation == generation:
-                asked = self._ahead
+            if attempt == 0 and ahead is not None:
+                asked = ahead
             else:
                 first = attempt * count
                 asked = self._round(view, generation, range(first, first + wanted), programs)
