@@ -242,7 +242,7 @@ def shown(result: Mapping[str, Any]) -> Table:
     table = Table("part", "number", "value")
     for part in ("overlap", "answers"):
         for name, value in result.get(part, {}).items():
-            if name not in ("commit", "uncommitted_changes", "versions", "hardware", "command", "date"):
+            if name not in ("commit", "uncommitted_changes", "versions", "hardware", "command", "date", "limits"):
                 table.add_row(part, name, str(value))
     return table
 
@@ -257,13 +257,13 @@ def main() -> int:
     result: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
     known = provenance("-m benchmarks.policy")
     if options.only != "answers":
-        result["overlap"] = {**overlap(options.generations), **known}
+        limits = {"overlapped_share": OVERLAP_LIMIT, "idle_share": IDLE_LIMIT}
+        result["overlap"] = {**overlap(options.generations), "limits": limits, **known}
     if options.only != "overlap":
         if PYTHON:
-            result["answers"] = {**answers(options.answers), **known}
+            result["answers"] = {**answers(options.answers), "limits": {"valid_share": VALID_LIMIT}, **known}
         else:
             print("answers: KERNEVO_VLLM_PYTHON is not set; the numbers there were are kept", file=sys.stderr)
-    result["limits"] = {"overlapped_share": OVERLAP_LIMIT, "idle_share": IDLE_LIMIT, "valid_share": VALID_LIMIT}
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
     Console(width=None if sys.stdout.isatty() else 140).print(shown(result))
     missed = problems(result)

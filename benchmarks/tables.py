@@ -175,7 +175,7 @@ def _policy(result: Mapping[str, Any]) -> str:
         lines.append(
             f"- {part['most_in_flight']} questions at once, a median of {part['median_latency_s']:g} s each, while "
             f"{part['candidates']} candidates of {part['generations']} generations were judged: "
-            f"{part['overlapped_share']:.1%} of asking overlaps with judging, and the evaluator waited "
+            f"{part['overlapped_share']:.2%} of asking overlaps with judging, and the evaluator waited "
             f"{part['idle_seconds']:.1f} s of {part['judging_seconds']:.0f} s for answers. {_source(part)}"
         )
     if (part := result.get("answers")) is not None:
