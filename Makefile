@@ -60,9 +60,10 @@ format: install-dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install  ## run the CPU benchmarks and write benchmarks/results/*.json
+bench: install-dev  ## run the CPU benchmarks and write benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.evaluator_throughput
 	$(BIN)/python -m benchmarks.answers
+	$(BIN)/python -m benchmarks.policy
 
 bench-gpu: install-dev  ## everything that needs an NVIDIA GPU: tests, figures, exploits, abuse, a campaign
 	$(BIN)/python -m pytest -m gpu

@@ -169,6 +169,24 @@ def _abuse(result: Mapping[str, Any]) -> str:
     return f"{head}\n\n| | |\n|---|---|\n" + "\n".join(rows)
 
 
+def _policy(result: Mapping[str, Any]) -> str:
+    lines = []
+    if (part := result.get("overlap")) is not None:
+        lines.append(
+            f"- {part['most_in_flight']} questions at once, a median of {part['median_latency_s']:g} s each, while "
+            f"{part['candidates']} candidates of {part['generations']} generations were judged: "
+            f"{part['overlapped_share']:.2%} of asking overlaps with judging, and the evaluator waited "
+            f"{part['idle_seconds']:.1f} s of {part['judging_seconds']:.0f} s for answers. {_source(part)}"
+        )
+    if (part := result.get("answers")) is not None:
+        lines.append(
+            f"- {part['answered']} structured answers of {part['model']} served by vLLM on the CPU: "
+            f"{part['valid_share']:.1%} can be used as they are, {part['with_logprobs']} came with the "
+            f"log-probability of every token. {_source(part)}"
+        )
+    return "**Language models as the policy**:\n\n" + "\n".join(lines)
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluator_throughput": _throughput,
     "exploits_cpu": _exploits,
@@ -176,6 +194,7 @@ SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "gpu_evaluator": _gpu,
     "gpu_campaign": _campaign,
     "abuse": _abuse,
+    "policy": _policy,
     "cpu_campaigns": _campaigns,
     "calibration": _calibration,
     "modelled_vs_measured": _measured,

@@ -109,7 +109,6 @@ CONFIRM = Tier(
     rel_std=5e-3,
     block=10,
 )
-TIERS: dict[str, Tier] = {tier.name: tier for tier in (SCREEN, CONFIRM)}
 
 _WARMUP_SHARE = 0.25
 _WARMUP_SECONDS = 0.05

@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 
-from evaluator.types import Frozen
-from policy.policy import AsyncPolicy, Policy
-from policy.types import Proposal, ProposalRequest
+from evaluator.types import Frozen, Task
+from policy.policy import AsyncPolicy, HearingPolicy, Policy
+from policy.types import ParentView, Proposal, ProposalRequest
 
 POLL_S = 0.1
 """Longest time until Ctrl-C is noticed while answers are awaited."""
 
 Answers = list[list[Proposal]]
+Span = tuple[float, float]
+"""Start and end, in seconds of the run."""
 
 
 class WaitInterruptedError(Exception):
@@ -28,39 +30,66 @@ class Asked(Frozen):
     requests: int = 0
     answered: int = 0
     """Requests with at least one proposal."""
+    spans: tuple[Span, ...] = ()
+    """When each round of requests was sent and when the last of its answers was there."""
 
 
 class Asking:
     """Sends requests to a policy and collects the answers.
 
     `ahead` allows an `AsyncPolicy` to be asked before its answers are needed. `interrupted` is looked at while the
-    answers of an `AsyncPolicy` are awaited.
+    answers of an `AsyncPolicy` are awaited. `clock` gives the seconds of the run.
     """
 
-    def __init__(self, policy: Policy, *, ahead: bool = True, interrupted: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        ahead: bool = True,
+        interrupted: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._policy = policy
         self._later = policy if isinstance(policy, AsyncPolicy) else None
         self._interrupted = interrupted
+        self._clock = clock
         self._asked = Asked()
+        self._sent: dict[Future[Answers], float] = {}
+        self._done: dict[Future[Answers], float] = {}
         self.ahead = ahead and self._later is not None
         """Whether requests can be sent before their answers are needed."""
 
     def submit(self, requests: Sequence[ProposalRequest]) -> Future[Answers]:
         """Send requests without waiting; only where `ahead` is True."""
         assert self._later is not None
-        return self._later.submit(requests)
+        self._sent.clear()
+        self._done.clear()
+        at = self._clock()
+        future = self._later.submit(requests)
+        self._sent[future] = at
+        future.add_done_callback(self._note)
+        return future
+
+    def _note(self, done: Future[Answers]) -> None:
+        self._done[done] = self._clock()
 
     def propose(self, requests: Sequence[ProposalRequest], sent: Future[Answers] | None = None) -> Answers:
         """The answers, from `sent` where the requests went out earlier. Raises WaitInterruptedError."""
-        started = time.monotonic()
+        started = self._clock()
         if sent is None and self._later is None:
             answers = self._policy.propose(requests)
+            span = (started, self._clock())
         else:
-            answers = self._collect(self.submit(requests) if sent is None else sent)
+            future = self.submit(requests) if sent is None else sent
+            answers = self._collect(future)
+            now = self._clock()
+            # Who waits for a future may learn of its end before those who are called back.
+            span = (self._sent.get(future, started), self._done.get(future, now))
         self._asked = Asked(
-            seconds=self._asked.seconds + time.monotonic() - started,
+            seconds=self._asked.seconds + self._clock() - started,
             requests=self._asked.requests + len(requests),
             answered=self._asked.answered + sum(map(bool, answers)),
+            spans=(*self._asked.spans, span),
         )
         return answers
 
@@ -70,6 +99,11 @@ class Asking:
                 sent.cancel()
                 raise WaitInterruptedError
         return sent.result()
+
+    def tell(self, task: Task, judged: Sequence[ParentView]) -> None:
+        """Let a policy that listens know how candidates were judged."""
+        if isinstance(self._policy, HearingPolicy):
+            self._policy.hear(task, judged)
 
     def take_asked(self) -> Asked:
         """What was asked since the last call."""

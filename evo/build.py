@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from policy.model_children import Workshop
     from policy.model_policy import ModelSettings
     from policy.openai_client import OpenAISettings
+    from policy.tokens import TokenCounter
     from policy.tool_desk import ToolDesk
 
 
@@ -74,17 +75,33 @@ def draft_evaluator(campaign: CampaignConfig) -> Evaluator:
 
 def _workshop(config: ModelPolicySection, campaign: CampaignConfig) -> Workshop:
     """How prompts are made and answers are read."""
+    from policy.attempts import AttemptStore
     from policy.model_children import Workshop
     from policy.reward import RewardSettings
-    from policy.tokens import FromTokenizer
 
+    store = AttemptStore(Path(config.attempts)) if config.attempts is not None else None
     return Workshop(
         config.form,
         rewrites=config.rewrites,
         max_steps=config.max_steps,
-        tokens=FromTokenizer(config.tokenizer) if config.tokenizer else None,
+        tokens=token_counter(config),
         reward=RewardSettings.model_validate(campaign.reward.model_dump()),
+        attempts=store,
+        width=config.width,
     )
+
+
+def token_counter(config: ModelPolicySection) -> TokenCounter:
+    """How prompts are counted: with the tokenizer that is given, by a server that can, else estimated."""
+    from policy.tokens import ByRatio, FromTokenizer
+
+    if config.tokenizer is not None:
+        return FromTokenizer(config.tokenizer)
+    if isinstance(config, OpenAIPolicyConfig) and config.server == "vllm":
+        from policy.openai_tokens import server_tokens
+
+        return server_tokens(openai_settings(config))
+    return ByRatio()
 
 
 def _vllm(config: VllmPolicyConfig, campaign: CampaignConfig) -> Policy:
@@ -105,6 +122,8 @@ def _replay(config: ReplayPolicyConfig, campaign: CampaignConfig) -> Policy:
     from evo.turns import turns_of_run
     from policy.replay_policy import ReplayPolicy
 
+    if Path(config.run).is_file():
+        return ReplayPolicy.from_file(config.run)
     return ReplayPolicy(turns_of_run(Run.load(config.run)))
 
 

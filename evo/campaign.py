@@ -27,13 +27,14 @@ from evaluator.task import load_task
 from evaluator.types import EvaluationJob, Task
 from evaluator.version import __version__
 from evo import build, environment, events, finish
-from evo.asking import Asking, WaitInterruptedError
+from evo.asking import Asking, Span, WaitInterruptedError
 from evo.budget import Progress, reason_to_stop
 from evo.candidate import Record
 from evo.config import CampaignConfig
 from evo.interrupt import Interrupt
 from evo.journal import Event, Journal, ModelT, parsed, read
 from evo.monitors import Monitors, Step
+from evo.operators import shown
 from evo.run import Run, read_config
 from evo.run_dir import RunDir
 from evo.scheduler import Plan, Scheduler
@@ -128,10 +129,15 @@ class Campaign:
         self._clock = time.monotonic()
         self._write_config()
         self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
-        evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
         policy = self._given[1] or build.make_policy(self.config)
+        evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
         search = self.config.search
-        self._asking = Asking(policy, ahead=search.prefetch, interrupted=lambda: self.interrupt.requested)
+        self._asking = Asking(
+            policy,
+            ahead=search.prefetch,
+            interrupted=lambda: self.interrupt.requested,
+            clock=lambda: self._seconds,
+        )
         self._scheduler = Scheduler(
             search,
             self.task,
@@ -178,11 +184,12 @@ class Campaign:
                     return "exhausted"
                 self._record(plan)
             self._scheduler.ask_ahead()
+            began = self._seconds
             for record in self._judge(evaluator):
                 self._monitors.candidate(record)
             if self._scheduler.pending:
                 return INTERRUPTED
-            self._end_generation()
+            self._end_generation((began, self._seconds))
 
     def _record(self, plan: Plan) -> None:
         for source in plan.sources:
@@ -204,7 +211,7 @@ class Campaign:
                 return
             yield EvaluationJob(job_id=candidate.id, source=self.dir.source(candidate.source_sha))
 
-    def _end_generation(self) -> None:
+    def _end_generation(self, judged: Span) -> None:
         scheduler = self._scheduler
         batch = scheduler.batch
         before = scheduler.best_before_batch
@@ -212,9 +219,13 @@ class Campaign:
         if summary.best != before:
             self._last_gain = scheduler.generation
         self._journal.append(events.GENERATION, summary.model_dump(mode="json"))
-        self._monitors.step(self._step(summary, batch))
+        self._tell_policy(batch)
+        self._monitors.step(self._step(summary, batch, judged))
 
-    def _step(self, summary: events.GenerationEnd, batch: list[Record]) -> Step:
+    def _tell_policy(self, batch: Sequence[Record]) -> None:
+        self._asking.tell(self.task, [shown(self._scheduler.source, record) for record in batch])
+
+    def _step(self, summary: events.GenerationEnd, batch: list[Record], judged: Span) -> Step:
         scheduler = self._scheduler
         best = scheduler.best
         asked = self._asking.take_asked()
@@ -239,6 +250,8 @@ class Campaign:
             policy_seconds=asked.seconds,
             policy_asked=asked.requests,
             policy_answered=asked.answered,
+            policy_spans=asked.spans,
+            judge_span=judged,
         )
 
     def _reason_to_stop(self) -> str | None:
@@ -293,6 +306,7 @@ class Campaign:
             scheduler.tell(judged.candidate, judged.evaluation)
         elif event.kind == events.GENERATION:
             before = scheduler.best_before_batch
+            batch = scheduler.batch
             recorded = self._parsed(events.GenerationEnd, event)
             again = scheduler.end_generation(recorded.seconds)
             if again != recorded:
@@ -303,6 +317,7 @@ class Campaign:
                 )
             if again.best != before:
                 self._last_gain = scheduler.generation
+            self._tell_policy(batch)
         self._seconds_before = max(self._seconds_before, float(event.data.get("seconds", 0.0)))
 
     def _parsed(self, model: type[ModelT], event: Event) -> ModelT:

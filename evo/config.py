@@ -133,10 +133,17 @@ class ModelPolicySection(Section):
     """Folder whose .md, .rst and .txt files `search_documents` finds, and whose .py files `search_kernels` finds."""
     tool_rounds: Annotated[int, Field(ge=1, le=32)] = 4
     """Answers with calls of tools in one analysis; then the model must come to an end."""
+    tune: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the requests that ask for other values of a correct parent's tunables in place of a new structure."""
     rewrites: tuple[str, ...] | None = None
     """Names of the rewrites that structured answers may use; the whole catalogue when left out."""
     max_steps: Annotated[int, Field(ge=1, le=8)] = 1
     """Rewrites in one structured answer; with 1 its schema lists every answer that applies, and nothing else fits."""
+    width: Annotated[int, Field(ge=0, le=64)] = 4
+    """Earlier attempts that a prompt shows, the best by reward."""
+    attempts: str | None = None
+    """JSONL file that keeps every judged candidate: prompts then show the best of all, of earlier runs too; when left
+    out, of the parent's latest children."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.8
     """Randomness of the answers."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
@@ -144,7 +151,7 @@ class ModelPolicySection(Section):
     max_tokens: Annotated[int, Field(ge=16)] = 2048
     """Tokens of one answer at most; never more than half of the context."""
     tokenizer: str | None = None
-    """Folder with the model's tokenizer, to count prompts exactly; estimated from their length when left out."""
+    """Folder with the model's tokenizer, to count prompts; without it vLLM's server counts, else they are estimated."""
     repair: bool = True
     """Send an answer that cannot be used back once, with the reason."""
     on_failure: Literal["fallback", "stop"] = "fallback"
@@ -233,7 +240,7 @@ class ReplayPolicyConfig(Section):
     weight: PositiveFloat = 1.0
     """Share of the requests in a list of policies, relative to the others' weights."""
     run: Annotated[str, Field(min_length=1)]
-    """Folder of the recorded run, e.g. `runs/x`; a seed and settings of the search like its own ask most alike."""
+    """Folder of the recorded run or a trajectories.jsonl of one; a seed and a search like its own ask most alike."""
 
 
 AnyPolicyConfig = RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig | ReplayPolicyConfig

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os.path
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from evaluator.yaml_reader import Document, Loc
-from evo.config import CampaignConfig, ModelPolicySection, OpenAIPolicyConfig
+from evo.config import AnyPolicyConfig, CampaignConfig, ModelPolicySection, OpenAIPolicyConfig
 from evo.config_keys import dotted, nearest
 from evo.config_problems import Problem
 
@@ -82,14 +82,15 @@ def _policies(config: CampaignConfig, document: Document) -> Iterator[Problem]:
         found = list(_server_problems(policy)) if policy.type == "openai" else []
         if isinstance(policy, ModelPolicySection):
             found += _tool_problems(policy, calls=policy.type == "openai")
+            found += _attempt_problems(policy, config.policies[:index])
         for name, what, fix in found:
             where = (*loc, name)
             yield Problem(document.value_position(where), dotted(where), what, fix)
 
 
 def _recorded(run: str, loc: Loc, document: Document) -> Iterator[Problem]:
-    if not (Path(run) / "journal.jsonl").is_file():
-        fix = "give the folder of a run; `kernevo status` lists those under runs/"
+    if not (Path(run) / "journal.jsonl").is_file() and not Path(run).is_file():
+        fix = "give the folder of a run (`kernevo status` lists those under runs/) or its trajectories.jsonl"
         yield Problem(document.value_position(loc), dotted(loc), f"{run!r} holds no run", fix)
 
 
@@ -151,6 +152,17 @@ def _tool_problems(policy: ModelPolicySection, calls: bool) -> Iterator[tuple[st
         yield "documents", "no tool reads them", "add `search_documents` to `tools`, or remove `documents`"
     elif not os.path.isdir(policy.documents):
         yield "documents", f"no folder is named {policy.documents!r}", "give a folder that exists, or remove the key"
+
+
+def _attempt_problems(policy: ModelPolicySection, before: Sequence[AnyPolicyConfig]) -> Iterator[tuple[str, str, str]]:
+    """Key, what is wrong and the fix."""
+    if policy.attempts is None:
+        return
+    if os.path.isdir(policy.attempts):
+        yield "attempts", f"{policy.attempts!r} is a folder", "give the path of a file, e.g. runs/attempts.jsonl"
+    used = [os.path.abspath(one.attempts) for one in before if isinstance(one, ModelPolicySection) and one.attempts]
+    if os.path.abspath(policy.attempts) in used:
+        yield "attempts", "an earlier policy of the list keeps this file", "give each policy a file of its own"
 
 
 def _objectives(config: CampaignConfig, document: Document) -> Iterator[Problem]:

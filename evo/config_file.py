@@ -7,11 +7,10 @@ configs: `quickstart`.
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +49,6 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> CampaignConf
         _apply_override(document, override)
     _resolve_task_folder(document, found.parent)
     return _validate(document)
-
-
-def load_mapping(data: Mapping[str, Any], label: str = "config") -> CampaignConfig:
-    """The checked config of plain data, e.g. a dict written in Python. Raises UsageError like `load_config`."""
-    return _validate(Document(label, copy.deepcopy(dict(data))))
 
 
 def shipped_configs() -> dict[str, Path]:

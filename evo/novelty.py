@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from evaluator.source_hash import ast_hash, structure_hash
-from evaluator.types import Frozen
 from evo.candidate import Candidate
-
-
-class Identity(Frozen):
-    """The hashes that say whether two sources are the same file, the same program, the same structure."""
-
-    source_sha: str
-    ast_hash: str
-    structure: str
 
 
 class NoveltyGate:

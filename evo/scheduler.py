@@ -79,12 +79,13 @@ class Scheduler:
         if self.generation == 0:
             return self._plan(self._seed_drafts())
         tuned = self._tune.propose(self, self.generation, self._tuned(count))
-        drafts = tuned + self._rewrite.propose(self, self.generation, count - len(tuned))
+        programs = {ast_hash(draft.source.text) for draft in tuned}
+        drafts = tuned + self._rewrite.propose(self, self.generation, count - len(tuned), programs)
         if len(drafts) < count:
             # Where rewriting has run dry, what is left of the batch goes to the tuner.
             more = self._tune.propose(self, self.generation, count - len(drafts) + len(tuned))
-            known = {draft.source.sha for draft in drafts}
-            drafts += [draft for draft in more if draft.source.sha not in known]
+            known = {ast_hash(draft.source.text) for draft in drafts}
+            drafts += [draft for draft in more if ast_hash(draft.source.text) not in known]
         return self._plan(drafts[:count])
 
     def _tuned(self, count: int) -> int:

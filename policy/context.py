@@ -1,4 +1,4 @@
-"""Which earlier attempts a prompt shows, and the store that keeps every attempt outside of the prompt.
+"""Which earlier attempts a prompt shows.
 
 Prompts show the best attempts by reward. A seeded tenth of them shows nothing instead and another tenth a broken kernel
 with its error, so that a policy that learns from its prompts also meets the first turn and the repair of a failure.
@@ -6,17 +6,13 @@ with its error, so that a policy that learns from its prompts also meets the fir
 
 from __future__ import annotations
 
-import json
-import warnings
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from pydantic import ValidationError
 
-from evaluator.errors import KernevoError, UsageError
+from evaluator.errors import UsageError
 from evaluator.source_hash import ast_hash
-from evaluator.types import EvalStatus, Evaluation, Task
+from evaluator.types import EvalStatus, Evaluation
 from policy.quality import quality_of
 from policy.reward import RewardSettings, input_of, reward_of
 from policy.types import ParentView, ProposalRequest
@@ -31,121 +27,85 @@ BROKEN_SHARE = 0.1
 # Keeps these draws apart from what policies draw of the same seed.
 _STREAM = 0x636F6E74
 
-
-class TornAttemptWarning(UserWarning):
-    """The last line of an attempt store was half written when a process died."""
-
-
-class AttemptStore:
-    """Every judged attempt by task, in memory or, given a path, in a JSONL file that outlives the process.
-
-    One process may write a file at a time. It is a memory and no record: it may be deleted, and prompts then start
-    afresh. A torn last line is cut off with TornAttemptWarning; other damage raises KernevoError.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
-        self._attempts: dict[str, list[ParentView]] = {}
-        if path is not None and path.exists():
-            self._read(path)
-
-    def add(self, task: Task, attempt: ParentView) -> None:
-        """Keep one judged attempt on `task`. Raises KernevoError when the file cannot be written."""
-        self._attempts.setdefault(task.fingerprint, []).append(attempt)
-        if self.path is None:
-            return
-        line = json.dumps({"task": task.fingerprint, "attempt": attempt.model_dump(mode="json")}) + "\n"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as stream:
-                stream.write(line.encode())
-        except OSError as error:
-            raise KernevoError(
-                f"{self.path}: cannot be written: {error.strerror}", "free the disk or move it"
-            ) from error
-
-    def attempts(self, task: Task) -> tuple[ParentView, ...]:
-        """Everything kept for `task`, earliest first."""
-        return tuple(self._attempts.get(task.fingerprint, ()))
-
-    def _read(self, path: Path) -> None:
-        try:
-            lines = path.read_bytes().splitlines(keepends=True)
-        except OSError as error:
-            raise KernevoError(f"{path}: cannot be read: {error.strerror}", "give the path of a file") from error
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
-                warnings.warn(
-                    f"{path}:{number}: the last line is torn; it is cut off", TornAttemptWarning, stacklevel=3
-                )
-                with path.open("r+b") as stream:
-                    stream.truncate(path.stat().st_size - len(line))
-                return
-            try:
-                row = json.loads(line)
-                self._attempts.setdefault(row["task"], []).append(ParentView.model_validate(row["attempt"]))
-            except (ValueError, TypeError, KeyError, ValidationError) as error:
-                first = str(error).splitlines()[0]
-                raise KernevoError(
-                    f"{path}:{number}: damaged line: {first}", "delete that line, or the file to start afresh"
-                ) from None
+Scored = tuple[ParentView, str, float]
+"""An attempt, the hash of its program, and what it earns."""
 
 
-def with_context(
-    request: ProposalRequest,
-    *,
-    store: AttemptStore | None = None,
-    width: int = WIDTH,
-    reward: RewardSettings | None = None,
-) -> ProposalRequest:
-    """The request with only those attempts that its prompt shows, best first: at most `width` of its own and `store`'s.
+class Context:
+    """Chooses what prompts show, at most `width` attempts of each request's own and of those it is given beside them.
 
-    Deterministic: which kind of context a prompt gets is drawn from `request.seed`. Raises UsageError for a `width`
+    Remembers what attempts earn, as there may be thousands. For one thread at a time. Raises UsageError for a `width`
     below 0.
     """
-    if width < 0:
-        raise UsageError(f"width is {width}", "use 0 or more")
-    known = request.attempts + (store.attempts(request.task) if store is not None else ())
-    return request.model_copy(update={"attempts": shown(request, known, width, reward)})
+
+    def __init__(self, width: int = WIDTH, reward: RewardSettings | None = None) -> None:
+        if width < 0:
+            raise UsageError(f"width is {width}", "use 0 or more")
+        self._width = width
+        self._reward = reward
+        self._earned: dict[int, Scored] = {}
+
+    def of(self, request: ProposalRequest, stored: Sequence[ParentView] = ()) -> ProposalRequest:
+        """The request with those attempts alone that its prompt shows, best first.
+
+        Nothing, one broken kernel, or the best: drawn from the request's seed alone.
+        """
+        known = [(view, *_scored(view, self._reward)) for view in request.attempts if view.evaluation is not None]
+        known += [(view, *self._remembered(view)) for view in stored if view.evaluation is not None]
+        return request.model_copy(update={"attempts": self._shown(request, known)})
+
+    def forget(self) -> None:
+        """Drop what is remembered of attempts."""
+        self._earned.clear()
+
+    def _shown(self, request: ProposalRequest, known: Iterable[Scored]) -> tuple[ParentView, ...]:
+        rng = np.random.default_rng([request.seed, _STREAM])
+        draw = rng.random()
+        if draw < NOTHING_SHARE:
+            return ()
+        ranked = _ranked(request, known)
+        broken = [view for view in ranked if _is_broken(view)]
+        if draw < NOTHING_SHARE + BROKEN_SHARE and broken and self._width > 0:
+            return (broken[int(rng.integers(len(broken)))],)
+        return tuple(ranked[: self._width])
+
+    def _remembered(self, view: ParentView) -> tuple[str, float]:
+        # By identity, as a hash would cost as much as the score. Holding the view keeps its id from being used again.
+        known = self._earned.get(id(view))
+        if known is None:
+            known = self._earned[id(view)] = (view, *_scored(view, self._reward))
+        return known[1:]
 
 
-def shown(
-    request: ProposalRequest, known: Sequence[ParentView], width: int, reward: RewardSettings | None = None
-) -> tuple[ParentView, ...]:
-    """Nothing, one broken kernel, or the best `width` of the `known` attempts, as the request's seed has it."""
-    rng = np.random.default_rng([request.seed, _STREAM])
-    draw = rng.random()
-    if draw < NOTHING_SHARE:
-        return ()
-    ranked = _ranked(request, known, reward)
-    broken = [view for view in ranked if _is_broken(view)]
-    if draw < NOTHING_SHARE + BROKEN_SHARE and broken and width > 0:
-        return (broken[int(rng.integers(len(broken)))],)
-    return tuple(ranked[:width])
+def _scored(view: ParentView, reward: RewardSettings | None) -> tuple[str, float]:
+    """The program of a judged attempt, and what it earns."""
+    assert view.evaluation is not None
+    quality = quality_of(view.source.text).total
+    return ast_hash(view.source.text), reward_of(input_of(view.evaluation, quality=quality), reward).total
 
 
-def _ranked(request: ProposalRequest, known: Sequence[ParentView], reward: RewardSettings | None) -> list[ParentView]:
+def _ranked(request: ProposalRequest, known: Iterable[Scored]) -> list[ParentView]:
     """Attempts that tell something, each program once, by falling reward; of equal ones the earlier first."""
     parents = {ast_hash(view.source.text) for view in request.parents}
     parent = request.parents[0].evaluation
-    earned: dict[str, tuple[float, ParentView]] = {}
-    for view in known:
-        program = ast_hash(view.source.text)
-        evaluation = view.evaluation
-        if evaluation is None or program in parents or not _comparable(evaluation, parent):
+    best: dict[str, tuple[float, ParentView]] = {}
+    for view, program, total in known:
+        if program in parents or not _comparable(view, parent):
             continue
-        total = reward_of(input_of(evaluation, quality=quality_of(view.source.text).total), reward).total
-        if program not in earned or total > earned[program][0]:
-            earned[program] = (total, view)
-    return [view for _, view in sorted(earned.values(), key=lambda pair: -pair[0])]
+        if program not in best or total > best[program][0]:
+            best[program] = (total, view)
+    return [view for _, view in sorted(best.values(), key=lambda pair: -pair[0])]
 
 
-def _comparable(evaluation: Evaluation, parent: Evaluation | None) -> bool:
-    """Whether a verdict says something about its kernel, and no modelled latency stands beside a measured one."""
+def _comparable(view: ParentView, parent: Evaluation | None) -> bool:
+    """Whether a verdict says something about its kernel, and no latency stands beside one of another kind or GPU."""
+    evaluation = view.evaluation
+    assert evaluation is not None
     if evaluation.status.blames_harness or evaluation.status is EvalStatus.DUPLICATE:
         return False
-    kinds = {evaluation.kind, parent.kind if parent is not None else None} - {None}
-    return len(kinds) <= 1
+    if parent is None or None in (evaluation.kind, parent.kind):
+        return True
+    return (evaluation.kind, evaluation.target) == (parent.kind, parent.target)
 
 
 def _is_broken(view: ParentView) -> bool:

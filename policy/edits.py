@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from policy.answers import programs
@@ -33,13 +33,15 @@ class Edit:
 
     source: str
     """The child's whole file; it parses, defines ModelNew and differs from the parent."""
-    form: Form
+    form: Form | Literal["tunables"]
     rewrites: tuple[RewriteStep, ...] = ()
     """The steps of a structured answer; applied to the parent they give `source`."""
     explanation: str = ""
     """The first lines of what the answer says around its code."""
     tolerated: tuple[str, ...] = ()
     """What was mended to make sense of the answer, one phrase each."""
+    tunables: Mapping[str, int] = field(default_factory=dict)
+    """The values that changed, where the answer chose values for the parent's tunables."""
 
 
 def read_answer(

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from evaluator.errors import UsageError
-from policy.policy import Policy
+from evaluator.types import Task
+from policy.policy import HearingPolicy, Policy
 from policy.summary import summary_of
-from policy.types import Proposal, ProposalRequest
+from policy.types import ParentView, Proposal, ProposalRequest
 
 _STREAM = 0x656E73
 """Beside the seed, so that a member that uses the same seed draws other numbers."""
@@ -64,6 +65,12 @@ class EnsemblePolicy:
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="kernevo-ensemble")
         return self._worker.submit(self.propose, list(requests))
+
+    def hear(self, task: Task, judged: Sequence[ParentView]) -> None:
+        """Tell the members that listen."""
+        for member in self.members:
+            if isinstance(member, HearingPolicy):
+                member.hear(task, judged)
 
     def summary(self) -> dict[str, Any]:
         """Name -> summary of each member that keeps one."""

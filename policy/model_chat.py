@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
@@ -47,7 +48,9 @@ class ModelChat:
     async def _ask(
         self, messages: Sequence[ChatMessage], tools: tuple[JsonSchema, ...], schema: JsonSchema | None
     ) -> Answer:
-        used = self._tokens.count(json.dumps([*messages, *tools], ensure_ascii=False))
+        # On another thread: who counts may have to ask a server, and the loop must not wait for that.
+        said = json.dumps([*messages, *tools], ensure_ascii=False)
+        used = await asyncio.to_thread(self._tokens.count, said)
         room = await self._model.context_tokens() - used
         if room < 1:
             raise AskError(

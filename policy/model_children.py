@@ -9,19 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from evaluator import static_checks
 from evaluator.source_hash import ast_hash
-from evaluator.types import EvalStatus, KernelSource
+from evaluator.tunables import extract
+from evaluator.types import EvalStatus, KernelSource, Task
+from policy.answers.tunables import read_tuning, tunables_schema
 from policy.applicable import Applicable, parses
+from policy.attempts import AttemptStore
 from policy.chat import Answer, AskError, Question
-from policy.context import with_context
+from policy.context import WIDTH, Context
 from policy.edits import AnswerError, Edit, read_answer
 from policy.prompting import Phase, Prompt, PromptTooLongError, Repair, build_prompt
 from policy.reward import RewardSettings
 from policy.rewrites.base import RewriteContext
 from policy.rewrites.catalogue import json_schema, one_step_schema, rewrite_named
 from policy.tokens import ByRatio, TokenCounter
-from policy.types import Form, Proposal, ProposalRequest, RewriteStep
+from policy.types import Form, ParentView, Proposal, ProposalRequest
 
 _FORMS: dict[Form, tuple[Form, ...]] = {
     "structured": ("structured",),
@@ -29,6 +34,9 @@ _FORMS: dict[Form, tuple[Form, ...]] = {
     "full": ("full", "diff"),
 }
 """Form asked for -> forms that are read."""
+
+# Keeps this draw apart from what else is drawn from a request's seed.
+_TUNING = 0x74756E65
 
 
 @dataclass(frozen=True)
@@ -60,22 +68,41 @@ class Workshop:
         max_steps: int = 1,
         tokens: TokenCounter | None = None,
         reward: RewardSettings | None = None,
+        attempts: AttemptStore | None = None,
+        width: int = WIDTH,
     ) -> None:
         self.form = form
         self._max_steps = max_steps
         self._applicable = Applicable(rewrites)
         self.tokens = tokens or ByRatio()
         self._reward = reward
+        self._attempts = attempts
+        self._context = Context(width, reward)
 
     @property
     def rewrites(self) -> tuple[str, ...]:
         """Names of the rewrites that answers may use."""
         return tuple(self._applicable.rewrites)
 
-    def can_be_asked(self, request: ProposalRequest) -> bool:
-        """Whether the parent parses and, for structured answers, some rewrite applies to it."""
-        parent = request.parents[0].source.text
-        return parses(parent) and (self.form != "structured" or bool(self._rewrites(request)))
+    def phase(self, request: ProposalRequest, tune: float) -> Phase | None:
+        """What to ask for; None for a parent that does not parse, or to which no answer of the form could apply.
+
+        A share `tune` of the requests, drawn by their seeds, asks for another config of a correct parent.
+        """
+        parent = request.parents[0]
+        if not parses(parent.source.text):
+            return None
+        drawn = tune > 0 and np.random.default_rng([request.seed, _TUNING]).random() < tune
+        if drawn and parent.evaluation is not None and parent.evaluation.status.passed:
+            space = extract(parent.source.text)
+            if any(len(tunable.choices) > 1 for tunable in space.tunables):
+                return "tune"
+        return "generate" if self.form != "structured" or self._rewrites(request) else None
+
+    def in_context(self, request: ProposalRequest) -> ProposalRequest:
+        """The request with those attempts alone that its prompts show, from the store as it is now."""
+        stored = () if self._attempts is None else self._attempts.attempts(request.task)
+        return self._context.of(request, stored)
 
     def prompt(
         self,
@@ -86,10 +113,10 @@ class Workshop:
         analysis: str = "",
         repair: Repair | None = None,
     ) -> Prompt:
-        """The prompt of one phase. Raises AskError("context_overflow") when it fits no budget."""
+        """The prompt of one phase, all attempts of the request in it. Raises AskError("context_overflow")."""
         try:
             return build_prompt(
-                with_context(request, reward=self._reward),
+                request,
                 phase=phase,
                 form=self.form,
                 budget=budget,
@@ -105,19 +132,19 @@ class Workshop:
     def _rewrites(self, request: ProposalRequest) -> dict[str, Any]:
         return self._applicable.all(request.parents[0].source.text, RewriteContext.of_task(request.task))
 
-    def schema(self, request: ProposalRequest) -> dict[str, Any] | None:
+    def schema(self, request: ProposalRequest, phase: Phase = "generate") -> dict[str, Any] | None:
         """The JSON schema that an answer is held to; None for forms that are text."""
+        if phase == "tune":
+            return tunables_schema(request.parents[0].source.text)
         if self.form != "structured":
             return None
         applicable = self._rewrites(request)
         return one_step_schema(applicable) if self._max_steps == 1 else json_schema(list(applicable), self._max_steps)
 
-    def read(self, request: ProposalRequest, answer: Answer) -> Child | Unusable:
+    def read(self, request: ProposalRequest, answer: Answer, phase: Phase = "generate") -> Child | Unusable:
         """The child that an answer makes of the first parent, with what the static stage says of it."""
-        context = RewriteContext.of_task(request.task)
-        parent = request.parents[0].source.text
         try:
-            edit = read_answer(answer.text, parent, context, _FORMS[self.form], finish_reason=answer.finish_reason)
+            edit = self._edit(request, answer, phase)
         except AnswerError as error:
             return Unusable(error.kind, str(error))
         left_out = [step.name for step in edit.rewrites if step.name not in self._applicable.rewrites]
@@ -131,9 +158,32 @@ class Workshop:
             return Child(edit, ast_hash(edit.source), verdict.explain)
         return Unusable(str(verdict.status), verdict.explain)
 
+    def keep(self, task: Task, judged: Sequence[ParentView]) -> None:
+        """Put judged candidates into the store, where there is one. Any thread may call it."""
+        if self._attempts is not None:
+            self._attempts.add(task, judged)
+
+    def _edit(self, request: ProposalRequest, answer: Answer, phase: Phase) -> Edit:
+        parent = request.parents[0].source.text
+        if phase != "tune":
+            context = RewriteContext.of_task(request.task)
+            return read_answer(answer.text, parent, context, _FORMS[self.form], finish_reason=answer.finish_reason)
+        found = read_tuning(answer.text, parent, finish_reason=answer.finish_reason)
+        return Edit(
+            found.source,
+            "tunables",
+            explanation=found.explanation,
+            tolerated=found.tolerated,
+            tunables=found.config,
+        )
+
     def forget(self) -> None:
-        """Drop what is remembered of sources."""
+        """Drop what is remembered of sources, and let go of store and tokenizer; for the end."""
         self._applicable.clear()
+        self.tokens.close()
+        self._context.forget()
+        if self._attempts is not None:
+            self._attempts.close()
 
 
 def proposal_of(
@@ -144,6 +194,7 @@ def proposal_of(
     told = {
         "model": answer.model,
         "form": edit.form,
+        "tolerated": list(edit.tolerated) or None,
         "seed": question.seed,
         "max_tokens": question.max_tokens,
         "finish_reason": answer.finish_reason,
@@ -159,7 +210,8 @@ def proposal_of(
         source=KernelSource(text=edit.source),
         operator=request.operator,
         rewrites=edit.rewrites,
-        explanation=edit.explanation or _told(edit.rewrites) or f"{edit.form} answer of {answer.model}",
+        tunables=edit.tunables,
+        explanation=edit.explanation or _told(edit) or f"{edit.form} answer of {answer.model}",
         policy=policy,
         policy_version=sampling.get("asked_model", answer.model),
         messages=question.messages,
@@ -168,6 +220,8 @@ def proposal_of(
     )
 
 
-def _told(steps: Sequence[RewriteStep]) -> str:
-    rewrites = [(rewrite_named(step.name), step.args) for step in steps]
+def _told(edit: Edit) -> str:
+    if edit.tunables:
+        return ", ".join(f"{name} = {value}" for name, value in edit.tunables.items())
+    rewrites = [(rewrite_named(step.name), step.args) for step in edit.rewrites]
     return "; ".join(rewrite.explain(rewrite.parse_args(args)) for rewrite, args in rewrites)

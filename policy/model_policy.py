@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from evaluator.types import Task
 from policy.chat import Answer, AskError, ChatModel, Question
 from policy.loop_thread import LoopThread
 from policy.model_chat import ModelChat
@@ -20,7 +21,7 @@ from policy.outcomes import Outcomes, Pause
 from policy.prompting import Phase, Prompt, Repair
 from policy.rule_policy import RulePolicy
 from policy.tool_desk import Talk, ToolDesk, Usage
-from policy.types import Proposal, ProposalRequest
+from policy.types import ParentView, Proposal, ProposalRequest
 
 ResultT = TypeVar("ResultT")
 
@@ -36,6 +37,8 @@ class ModelSettings:
     """How questions are asked and what happens when they fail."""
 
     phases: tuple[Phase, ...] = ("generate",)
+    tune: float = 0.0
+    """Share of the requests that ask for another config of a correct parent, not for a new structure."""
     max_tokens: int = 2048
     """Of one answer; never more than half of the context."""
     repair: bool = True
@@ -53,6 +56,7 @@ class _Asked:
 
     question: Question
     answer: Answer
+    phase: Phase
     repairs: int = 0
 
 
@@ -108,6 +112,10 @@ class ModelPolicy:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"kernevo-{self.name}-worker")
         return self._loop.start(self._answer_all(list(requests)))
 
+    def hear(self, task: Task, judged: Sequence[ParentView]) -> None:
+        """Keep judged candidates for later prompts. Raises KernevoError when their file cannot be written."""
+        self._workshop.keep(task, judged)
+
     def summary(self) -> dict[str, Any]:
         """What was asked and what came of it, in this process: counts, tokens, dollars, and use of tools."""
         used = {} if self._desk is None else {"tools": self._desk.usage()}
@@ -134,13 +142,16 @@ class ModelPolicy:
             for task in tasks:
                 task.cancel()
 
-    async def _answer(self, request: ProposalRequest) -> list[Proposal]:
-        if not await self._compute(lambda: self._workshop.can_be_asked(request)):
+    async def _answer(self, given: ProposalRequest) -> list[Proposal]:
+        phase = await self._compute(lambda: self._workshop.phase(given, self.settings.tune))
+        if phase is None:
             return []
         if (paused := self._pause.reason) is not None:
-            return await self._fall_back(request, paused)
+            return await self._fall_back(given, paused)
+        # Once for all prompts of the request: the store may grow while its answers are awaited.
+        request = await self._compute(lambda: self._workshop.in_context(given))
         try:
-            children = await self._children(request)
+            children = await self._children(request, phase)
         except AskError as error:
             self._failed(error)
             return await self._fall_back(request, error.reason)
@@ -170,18 +181,18 @@ class ModelPolicy:
         self._outcomes.count_in("fallbacks", reason)
         return (await self._compute(lambda: self._fallback.propose([request])))[0]
 
-    async def _children(self, request: ProposalRequest) -> list[Proposal]:
+    async def _children(self, request: ProposalRequest, phase: Phase) -> list[Proposal]:
         analysed = await self._analysis(request) if "analyse" in self.settings.phases else _Analysis()
         analysis = analysed.text
-        schema = await self._compute(lambda: self._workshop.schema(request))
-        question, answers = await self._ask(request, "generate", n=request.count, analysis=analysis, schema=schema)
-        given = [_Asked(question, answer) for answer in answers]
+        schema = await self._compute(lambda: self._workshop.schema(request, phase))
+        question, answers = await self._ask(request, phase, n=request.count, analysis=analysis, schema=schema)
+        given = [_Asked(question, answer, phase) for answer in answers]
         read = await asyncio.gather(*(self._readable(request, asked, analysis) for asked in given))
         return self._new(request, [found for found in read if found is not None], analysed.tools)
 
     async def _readable(self, request: ProposalRequest, asked: _Asked, analysis: str) -> tuple[Child, _Asked] | None:
         """The child of one answer, after a repair turn where it needs one; None when there is none."""
-        found = await self._compute(lambda: self._workshop.read(request, asked.answer))
+        found = await self._compute(lambda: self._workshop.read(request, asked.answer, asked.phase))
         if isinstance(found, Child) and not found.objection:
             return found, asked
         if isinstance(found, Unusable) and found.kind == "unchanged":
@@ -190,7 +201,7 @@ class ModelPolicy:
         words = found.words if isinstance(found, Unusable) else found.objection
         second = await self._repaired(request, asked, words, analysis) if self.settings.repair else None
         if second is not None:
-            again = await self._compute(lambda: self._workshop.read(request, second.answer))
+            again = await self._compute(lambda: self._workshop.read(request, second.answer, asked.phase))
             if isinstance(again, Child):
                 self._outcomes.count("repaired")
                 return again, second
@@ -205,12 +216,12 @@ class ModelPolicy:
         repair = Repair(answer=asked.answer.text, error=words)
         try:
             question, answers = await self._ask(
-                request, "generate", analysis=analysis, schema=asked.question.schema, repair=repair
+                request, asked.phase, analysis=analysis, schema=asked.question.schema, repair=repair
             )
         except AskError as error:
             self._failed(error)
             return None
-        return _Asked(question, answers[0], repairs=1)
+        return _Asked(question, answers[0], asked.phase, repairs=1)
 
     async def _analysis(self, request: ProposalRequest) -> _Analysis:
         """What the model thinks bounds the parent: asked once for each parent, so that its children share a prompt."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
-from policy.types import Proposal, ProposalRequest
+from evaluator.types import Task
+from policy.types import ParentView, Proposal, ProposalRequest
 
 
 class Policy(Protocol):
@@ -46,4 +47,16 @@ class AsyncPolicy(Policy, Protocol):
 
     def submit(self, requests: Sequence[ProposalRequest]) -> Future[list[list[Proposal]]]:
         """The children for each request, later."""
+        ...
+
+
+@runtime_checkable
+class HearingPolicy(Policy, Protocol):
+    """A policy that is told what became of candidates, whoever made them."""
+
+    def hear(self, task: Task, judged: Sequence[ParentView]) -> None:
+        """Candidates of one generation with their verdicts.
+
+        Called when the generation ends, and once more for each generation of a run that is resumed.
+        """
         ...

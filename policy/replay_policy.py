@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from evaluator.source_hash import ast_hash
 from evaluator.types import KernelSource, Task
+from policy.answers.errors import AnswerError
+from policy.answers.tunables import read_tuning
 from policy.rewrites import RewriteContext, RewriteError, apply_steps
 from policy.trajectory import read
 from policy.types import Proposal, ProposalRequest, RewriteStep, Turn
@@ -66,6 +68,7 @@ def _proposal(turn: Turn, parent: str, task: Task) -> Proposal:
         source=KernelSource(text=turn.source),
         operator=turn.operator,
         rewrites=_rewrites(turn, parent, task),
+        tunables=_tunables(turn, parent),
         explanation=f"replayed: {turn.candidate_id} of {turn.run}",
         policy=ReplayPolicy.name,
         policy_version=f"{turn.policy} {turn.policy_version}",
@@ -83,3 +86,12 @@ def _rewrites(turn: Turn, parent: str, task: Task) -> tuple[RewriteStep, ...]:
     except (ValueError, KeyError, TypeError, ValidationError, RewriteError):
         return ()  # an answer of another form has no steps to tell
     return steps if reached == turn.source else ()
+
+
+def _tunables(turn: Turn, parent: str) -> Mapping[str, int]:
+    """The values that an answer chose for the parent's tunables, where they lead to the recorded child."""
+    try:
+        found = read_tuning(turn.answer, parent)
+    except AnswerError:
+        return {}
+    return found.config if found.source == turn.source else {}

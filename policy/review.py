@@ -18,9 +18,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from evaluator.types import EvalStatus, Evaluation, Frozen, KernelSource, Task
+from policy.hack_kinds import HackKind
 from policy.prompting.text import inline, plain
 from policy.review_agreement import Agreement
-from policy.review_prompt import HackKind, prompt_version, review_messages
+from policy.review_prompt import prompt_version, review_messages
 from policy.review_store import ReviewStore
 from policy.tool_chat import Chat
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evaluator.errors import UsageError
+from policy.chat import AskError
+from policy.outcomes import Pause
 
 
 class TokenCounter(Protocol):
@@ -15,6 +17,10 @@ class TokenCounter(Protocol):
 
     def count(self, text: str) -> int:
         """Tokens in `text`, without special tokens around it."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what counting needs; safe to call twice."""
 
 
 class ByRatio:
@@ -32,6 +38,9 @@ class ByRatio:
     def count(self, text: str) -> int:
         """Estimated tokens in `text`."""
         return math.ceil(len(text.encode("utf-8", "surrogatepass")) / self.bytes_per_token)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 class FromTokenizer:
@@ -52,26 +61,53 @@ class FromTokenizer:
         readable = text.encode("utf-8", "replace").decode()
         return len(self._tokenizer.encode(readable, add_special_tokens=False))
 
+    def close(self) -> None:
+        """Forget the tokenizer."""
+        self._tokenizer = None
+
 
 class FromServer:
-    """Counts with a function that asks whoever serves the model, e.g. a call of vLLM's `/tokenize`.
+    """Counts with a function that asks whoever serves the model; estimates by length where that raises AskError.
 
-    Counts are remembered: a prompt that is cut to its budget counts the same parts again and again.
+    After a failure that lasts, the server is left alone for `PAUSE_S`; one that cannot count at all, for good. Counts
+    are remembered: a prompt that is cut to its budget counts the same parts again and again.
     """
 
-    def __init__(self, ask: Callable[[str], int]) -> None:
+    def __init__(self, ask: Callable[[str], int], close: Callable[[], None] = lambda: None) -> None:
         self._ask = ask
+        self._close = close
         self._known: dict[str, int] = {}
+        self._estimate = ByRatio()
+        self._pause = Pause(PAUSE_S)
+        self.counts = True
+        """Whether the server can count at all, as far as it was asked."""
 
     def count(self, text: str) -> int:
-        """Tokens in `text`, as the server says; its errors are the caller's."""
-        if text not in self._known:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[text] = self._ask(text)
-        return self._known[text]
+        """Tokens in `text`, as the server says, or estimated."""
+        known = self._known.get(text)
+        return self._counted(text) if known is None else known
+
+    def _counted(self, text: str) -> int:
+        if not self.counts or self._pause.reason is not None:
+            return self._estimate.count(text)
+        try:
+            # Servers refuse unpaired surrogates.
+            found = self._ask(text.encode("utf-8", "replace").decode())
+        except AskError as error:
+            self.counts = error.reason not in ("bad_response", "wrong_model")
+            self._pause.after(error)
+            return self._estimate.count(text)
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[text] = found
+        return found
+
+    def close(self) -> None:
+        """Let go of the server; safe to call twice."""
+        self._close()
 
 
+PAUSE_S = 30.0
 REMEMBERED = 256
 
 

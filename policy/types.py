@@ -64,6 +64,8 @@ class Proposal(Frozen):
     source: KernelSource
     operator: str
     rewrites: tuple[RewriteStep, ...] = ()
+    tunables: Mapping[str, int] = Field(default_factory=dict)
+    """Of a child that has its parent's structure and another config: the values that changed."""
     explanation: str = ""
     policy: str = "rule"
     policy_version: str = "0"

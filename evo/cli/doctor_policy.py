@@ -65,6 +65,7 @@ async def _server(config: OpenAIPolicyConfig) -> list[Check]:
     try:
         checks += await _models(client, config)
         if all(check.state != "fail" for check in checks):
+            checks.append(await asyncio.to_thread(_counting, config))
             checks += await _question(client, config)
     finally:
         await client.close()
@@ -97,6 +98,22 @@ async def _models(client: OpenAIClient, config: OpenAIPolicyConfig) -> list[Chec
         ]
     context = config.context_tokens or models[wanted]
     return [found, Check("model", "ok", f"{wanted}, {context or 'an unknown number of'} tokens of context")]
+
+
+def _counting(config: OpenAIPolicyConfig) -> Check:
+    """How the lengths of prompts will be known."""
+    from evo.build import token_counter
+    from policy.tokens import FromServer
+
+    if config.tokenizer is not None:
+        return Check("prompt lengths", "info", f"counted with the tokenizer in {config.tokenizer}")
+    counter = token_counter(config)
+    counter.count(_QUESTION)
+    counter.close()
+    if isinstance(counter, FromServer) and counter.counts:
+        return Check("prompt lengths", "ok", "counted by the server")
+    fix = "policy.tokenizer: the folder that holds the model's tokenizer.json"
+    return Check("prompt lengths", "info", "estimated, on the long side, so prompts are cut early", fix)
 
 
 async def _question(client: OpenAIClient, config: OpenAIPolicyConfig) -> list[Check]:

@@ -96,19 +96,19 @@ def chosen_records(run: Run, top: int | None) -> list[Record]:
 @contextmanager
 def chat_of(policy: OpenAIPolicyConfig) -> Iterator[Chat]:
     """The policy's model as a chat; its connections are closed at the end."""
-    from evo.build import openai_settings
+    from evo.build import openai_settings, token_counter
     from policy.loop_thread import LoopThread
     from policy.model_chat import ModelChat
     from policy.openai_client import OpenAIClient
-    from policy.tokens import ByRatio, FromTokenizer
 
-    tokens = FromTokenizer(policy.tokenizer) if policy.tokenizer else ByRatio()
+    tokens = token_counter(policy)
     client = OpenAIClient(openai_settings(policy))
     loop = LoopThread("kernevo-review")
     try:
         yield ModelChat(client, loop, max_tokens=policy.max_tokens, tokens=tokens, seed=0)
     finally:
         loop.close(client.close())
+        tokens.close()
 
 
 def _reviews(run: Run, records: Sequence[Record], reviewer: Reviewer) -> Iterator[tuple[Record, Review]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from evaluator.types import Frozen, TimingKind
+from evo.asking import Span
 from evo.candidate import Record
 
 
@@ -41,6 +42,10 @@ class Step(Frozen):
     """Requests to the policy for this batch."""
     policy_answered: int = 0
     """Of these, requests with at least one proposal."""
+    policy_spans: tuple[Span, ...] = ()
+    """When each round of requests for this batch was sent and when the last of its answers was there."""
+    judge_span: Span | None = None
+    """When judging this batch began and ended, in this session."""
 
 
 class Monitor(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from evo.novelty import NoveltyGate
 from evo.population import Population
 from evo.streams import Streams
 from evo.tuning import Tuner
-from policy.types import Proposal
+from policy.types import ParentView, Proposal
 
 
 @dataclass(frozen=True)
@@ -45,3 +45,13 @@ class SearchView(Protocol):
     def children(self, candidate_id: str) -> Sequence[Record]:
         """Judged children of a candidate in the order of birth."""
         ...
+
+
+def shown(read: Callable[[str], str], record: Record) -> ParentView:
+    """A judged candidate as policies see it; `read` gives the text of a stored source."""
+    return ParentView(
+        candidate_id=record.id,
+        source=KernelSource(text=read(record.candidate.source_sha)),
+        evaluation=record.evaluation,
+        rewrites=record.candidate.rewrites,
+    )

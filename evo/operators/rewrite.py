@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from evaluator.types import KernelSource
 from evo.asking import Answers, Asking
 from evo.candidate import Record
 from evo.config import ArchiveConfig
 from evo.measures import cell_of
-from evo.operators.base import Draft, SearchView
-from policy.types import ParentView, Proposal, ProposalRequest
+from evo.operators.base import Draft, SearchView, shown
+from policy.types import Proposal, ProposalRequest
 
 ROUNDS = 3
 """Times a draft that was not new is asked for again, each time from another parent."""
@@ -64,17 +63,22 @@ class RewriteOperator:
             self._ahead.sent.cancel()
         self._ahead = None
 
-    def propose(self, view: SearchView, generation: int, count: int) -> list[Draft]:
-        """Up to `count` drafts with structures that were never judged. Raises WaitInterruptedError."""
+    def propose(self, view: SearchView, generation: int, count: int, pending: Iterable[str] = ()) -> list[Draft]:
+        """Up to `count` drafts that were never judged: with new structures, or with configs that the policy chose.
+
+        `pending` holds programs (normalised AST hashes) of the same batch. Raises WaitInterruptedError.
+        """
+        ahead = self._ahead if self._ahead is not None and self._ahead.generation == generation else None
         drafts: list[Draft] = []
-        programs: set[str] = set()
+        programs = set(pending)
         structures: set[str] = set()
         for attempt in range(ROUNDS):
             wanted = count - len(drafts)
-            if wanted <= 0:
+            # The judge would stand still while a slow policy is asked again: the tuner fills what is missing.
+            if wanted <= 0 or (attempt > 0 and ahead is not None and programs):
                 break
-            if attempt == 0 and self._ahead is not None and self._ahead.generation == generation:
-                asked = self._ahead
+            if attempt == 0 and ahead is not None:
+                asked = ahead
             else:
                 first = attempt * count
                 asked = self._round(view, generation, range(first, first + wanted), programs)
@@ -105,11 +109,11 @@ class RewriteOperator:
         return ProposalRequest(
             request_id=f"g{generation:05d}-{index:03d}",
             task=view.task,
-            parents=(_shown(view, parent),),
+            parents=(shown(view.source, parent),),
             operator=self.name,
             seed=view.streams.seed("policy", generation, index),
-            inspirations=tuple(_shown(view, elite) for elite in self._inspirations(view, parent, generation)),
-            attempts=tuple(_shown(view, child) for child in view.children(parent.id)[-ATTEMPTS:]),
+            inspirations=tuple(shown(view.source, elite) for elite in self._inspirations(view, parent, generation)),
+            attempts=tuple(shown(view.source, child) for child in view.children(parent.id)[-ATTEMPTS:]),
             taken=taken,
         )
 
@@ -137,19 +141,11 @@ class RewriteOperator:
         drafts = []
         for proposal in proposals:
             program = view.gate.new_program(proposal.source.text)
-            structure = view.gate.new_structure(proposal.source.text)
-            if program is None or structure is None or program in programs or structure in structures:
+            tuned = bool(proposal.tunables)
+            structure = parent.candidate.structure if tuned else view.gate.new_structure(proposal.source.text)
+            if program is None or structure is None or program in programs or (structure in structures and not tuned):
                 continue
             programs.add(program)
             structures.add(structure)
             drafts.append(Draft(proposal.source, self.name, (parent,), structure, proposal=proposal))
         return drafts
-
-
-def _shown(view: SearchView, record: Record) -> ParentView:
-    return ParentView(
-        candidate_id=record.id,
-        source=KernelSource(text=view.source(record.candidate.source_sha)),
-        evaluation=record.evaluation,
-        rewrites=record.candidate.rewrites,
-    )

@@ -10,6 +10,8 @@ AnswerKind = Literal[
     "no_code",
     "bad_json",
     "unknown_rewrite",
+    "unknown_tunable",
+    "bad_value",
     "does_not_apply",
     "search_not_found",
     "ambiguous_search",

@@ -37,7 +37,7 @@ def build_prompt(
 ) -> Prompt:
     """The conversation that asks for one `phase` about the first parent of `request`, of at most `budget` tokens.
 
-    It shows `request.attempts` as they are (see `policy.context.with_context`) and does not depend on the request's
+    It shows `request.attempts` as they are (see `policy.context.Context`) and does not depend on the request's
     id, seed or count, so that children of one parent with the same context share it. The phase `tune` is always
     answered with JSON, whatever the form. `applicable` lists the settings of every rewrite that applies to the parent.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from evaluator.errors import UsageError
 from evaluator.source_hash import ast_hash
 from evaluator.tunables import extract
+from policy.hack_kinds import HACK_KINDS
 from policy.prompting.facts import (
     ATTEMPT_LINES,
     PARENT_LINES,
@@ -113,6 +114,7 @@ def values_of(asked: Asked, choice: Choice) -> dict[str, object]:
     sheet = hardware_of(asked.target)
     return {
         "task": asked.request.task,
+        "kinds": HACK_KINDS,
         "phase": asked.phase,
         "form": asked.form,
         "answer": asked.form if asked.phase == "generate" else asked.phase,

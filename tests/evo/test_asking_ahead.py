@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from concurrent.futures import Future
 
 import pytest
@@ -123,6 +124,38 @@ def test_metrics_say_what_was_asked_and_how_long_the_campaign_stood_still(tmp_pa
     for line in lines[1:]:
         assert line["policy_asked"] >= line["policy_answered"] >= line["operators"].get("rewrite", 0)
         assert line["policy_seconds"] >= 0
+
+
+def test_the_trace_says_that_asking_ahead_overlaps_with_judging(tmp_path):
+    policy = SlowPolicy([])
+    lines = metrics(made(tmp_path / "run", WatchedEvaluator(policy), policy).run().run)
+    assert lines[0]["policy_spans"] == []
+    before = None
+    for line in lines:
+        began, ended = line["judge_span"]
+        assert began <= ended <= line["seconds"]
+        if line["generation"] in policy.ahead:
+            sent, answered = line["policy_spans"][0]
+            assert before[0] - 1 <= sent <= answered <= before[1], "it was asked when judging was about to begin"
+        before = (began, ended)
+
+
+def test_what_is_missing_behind_answers_that_were_asked_ahead_is_left_to_the_tuner(tmp_path):
+    class Repeating(fakes.AsyncFakePolicy):
+        """Gives every request of a round the child of the first."""
+
+        def propose(self, requests):
+            return [super(Repeating, self).propose(requests[:1])[0] for _ in requests]
+
+    policy = Repeating()
+    run = made(tmp_path / "run", fakes.FakeEvaluator(), policy).run().run
+    rounds = Counter(map(generation_of, policy.asked))
+    assert rounds.pop(1) > 1, "nobody waits in vain: nothing could be asked ahead"
+    assert set(rounds.values()) == {1}
+    for line in metrics(run)[2:]:
+        assert line["operators"].get("rewrite", 0) <= 1
+        assert line["operators"]["tune"] >= line["batch"] - 1
+    policy.close()
 
 
 @pytest.fixture(scope="module")

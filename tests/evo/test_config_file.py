@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evaluator.errors import UsageError
 from evo.config import CampaignConfig
-from evo.config_file import find_config, load_config, load_mapping, shipped_configs
+from evo.config_file import find_config, load_config, shipped_configs
 from evo.config_keys import all_keys, nearest_key
 from tests.evo.cli_call import call
 
@@ -227,12 +227,6 @@ def test_a_sampler_whose_package_is_missing_is_refused_before_the_run(write, mon
         load_config(write(text))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: real("yaml"))
     assert load_config("my.yaml").search.tuning.sampler == sampler
-
-
-def test_a_mapping_written_in_python_is_checked_like_a_file():
-    assert load_mapping({"task": "softmax", "budget": {"evaluations": 3}}).budget.evaluations == 3
-    with pytest.raises(UsageError, match=r"search\.populaton: unknown key"):
-        load_mapping({"task": "softmax", "budget": {"evaluations": 3}, "search": {"populaton": 3}})
 
 
 @given(st.sampled_from([key.path for key in all_keys()]), st.data())

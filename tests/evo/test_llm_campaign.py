@@ -13,12 +13,13 @@ import yaml
 
 from evaluator.backends.cpu import CpuEvaluator
 from evo.build import draft_evaluator, make_policy
-from evo.config_file import load_config, load_mapping
+from evo.config_file import load_config
 from evo.run import Run
 from evo.turns import turns_of_run
 from policy.ensemble import EnsemblePolicy
 from tests.evo import fakes
 from tests.evo.cli_call import call
+from tests.evo.configs import load_mapping
 from tests.policy.fake_server import FakeServer, calls, structured_answer
 
 pytest.importorskip("openai")
@@ -89,6 +90,61 @@ def test_a_campaign_records_what_the_model_answered_and_never_the_key(workplace)
     exported = call("export", "runs/my", "--format", "trl-grpo", "--out", "out", "--allow-modelled")
     assert exported.code == 0, exported.err
     assert KEY not in all_text(workplace) + outcome.out + outcome.err + exported.out + exported.err
+
+
+def test_a_model_that_is_asked_for_values_gives_children_of_its_parents_structures(workplace):
+    with FakeServer() as server:
+        write_config(server, tune=0.5)
+        outcome = call("run", "my.yaml")
+    assert outcome.code == 0, outcome.err
+    run = Run.load("runs/my")
+    written = [record for record in run.records() if record.candidate.answer]
+    tuned = [record for record in written if record.candidate.sampling["form"] == "tunables"]
+    assert 0 < len(tuned) < len(written)
+    for record in tuned:
+        parent = run.record(record.candidate.parent_ids[0])
+        assert record.passed
+        assert parent.passed
+        assert record.candidate.structure == parent.candidate.structure
+        assert record.candidate.config != parent.candidate.config
+    programs = [record.candidate.ast_hash for record in run.records()]
+    assert len(set(programs)) == len(programs)
+
+
+def test_every_judged_candidate_is_kept_once_and_shown_by_the_next_run_too(workplace):
+    with FakeServer() as server:
+        write_config(server, attempts="memory/attempts.jsonl", context_tokens=32768)
+        assert call("run", "my.yaml").code == 0
+        first = Run.load("runs/my")
+        kept = [json.loads(line)["attempt"] for line in Path("memory/attempts.jsonl").read_text().splitlines()]
+        assert [row["candidate_id"] for row in kept] == [record.id for record in first.records()]
+        server.requests.clear()
+        assert call("run", "my.yaml", "--name", "again").code == 0
+        prompts = [body["messages"][1]["content"] for body in server.requests]
+    assert "# Earlier attempts" in prompts[0], "the seed has no children yet in this run"
+    again = {record.candidate.source_sha for record in Run.load("runs/again").records()}
+    total = len({record.candidate.source_sha for record in first.records()} | again)
+    assert len(Path("memory/attempts.jsonl").read_text().splitlines()) == total
+
+
+def test_a_resumed_run_tells_its_store_what_it_missed(workplace):
+    with FakeServer() as server:
+        write_config(server, attempts="attempts.jsonl")
+        assert call("run", "my.yaml").code == 0
+        whole = Path("attempts.jsonl").read_text()
+        Path("attempts.jsonl").unlink()
+        assert call("resume", "runs/my").code == 0
+    assert Path("attempts.jsonl").read_text() == whole
+
+
+def test_prompts_are_counted_by_the_server_where_no_tokenizer_is_given(workplace):
+    with FakeServer(tokenizes=True) as server:
+        write_config(server)
+        assert call("run", "my.yaml").code == 0
+        assert "/tokenize" in server.calls
+        asked = len(server.requests)
+        assert 0 < server.calls.count("/tokenize") <= 3 * asked
+    assert set(policies()) == {"openai"}
 
 
 def test_the_end_of_a_session_says_what_was_asked_and_what_came_of_it(workplace):
@@ -169,6 +225,8 @@ def test_a_list_of_policies_is_an_ensemble_that_survives_the_round_trip_to_disk(
         ({**TOOLS, "documents": "/no/such/folder"}, "policy.documents: no folder is named"),
         ({**TOOLS, "tools": ["evaluate_kernel"], "documents": "."}, "policy.documents: no tool reads them"),
         ({**TOOLS, "tools": ["search_kernel"]}, "policy.tools"),
+        ({"type": "openai", "model": "m", "attempts": "/"}, "policy.attempts: '/' is a folder"),
+        ([{"type": "openai", "model": "m", "attempts": "a"}] * 2, "policy[1].attempts: an earlier policy"),
         ([{"type": "openai", "modle": "m"}], "policy[0].model"),
         ([{"rewrites": ["exp_to_exp22"]}], "policy[0].rewrites[0]"),
         ([], "policy: the list is empty"),
@@ -220,16 +278,24 @@ def doctor(*args) -> dict:
 
 
 def test_doctor_asks_one_small_question_and_finds_everything_in_order(workplace):
-    with FakeServer(answer=lambda body, index: '{"ready": true}') as server:
+    with FakeServer(answer=lambda body, index: '{"ready": true}', tokenizes=True) as server:
         write_config(server)
         found = doctor()
         assert len(server.requests) == 1
     assert found.pop("code") == 0
     states = {name: check["state"] for name, check in found.items()}
-    wanted = dict.fromkeys(("server", "model", "answer", "structured answers", "for learning"), "ok")
+    wanted = dict.fromkeys(("server", "model", "prompt lengths", "answer", "structured answers", "for learning"), "ok")
     assert states == {"key": "info", **wanted}
     assert "tokens/s" in found["answer"]["detail"]
     assert "8192 tokens of context" in found["model"]["detail"]
+
+
+def test_doctor_says_that_prompts_are_estimated_where_the_server_does_not_count(workplace):
+    with FakeServer() as server:
+        write_config(server)
+        found = doctor()
+    assert found["prompt lengths"]["state"] == "info"
+    assert "estimated" in found["prompt lengths"]["detail"]
 
 
 def test_doctor_names_the_models_when_the_configured_one_is_unknown(workplace):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from evaluator.errors import UsageError
@@ -20,7 +22,7 @@ def recorded(tmp_path):
 
 
 def replaying(recorded, path, evaluator=None):
-    settings = {**config().model_dump(), "policy": {"type": "replay", "run": str(recorded.path)}}
+    settings = {**config().model_dump(), "policy": {"type": "replay", "run": str(recorded)}}
     made = Campaign(CampaignConfig.model_validate(settings), path, evaluator=evaluator or fakes.FakeEvaluator())
     made.task = fakes.task()
     return made
@@ -33,7 +35,7 @@ def answers(run):
 
 
 def test_a_replay_judges_recorded_answers_of_the_same_parents_each_once(recorded, tmp_path):
-    again = replaying(recorded, tmp_path / "again").run().run
+    again = replaying(recorded.path, tmp_path / "again").run().run
     given = answers(again)
     assert len(given) > 20
     assert len(set(given)) == len(given)
@@ -49,7 +51,7 @@ def test_an_interrupted_replay_goes_on_behind_what_it_had(recorded, tmp_path):
                 running.interrupt.request()
             return super()._judge(source)
 
-    running = replaying(recorded, tmp_path / "again", Interrupting())
+    running = replaying(recorded.path, tmp_path / "again", Interrupting())
     before = answers(running.run().run)
     resumed = Campaign.resume(tmp_path / "again", evaluator=fakes.FakeEvaluator())
     resumed.task = fakes.task()
@@ -66,8 +68,16 @@ def test_a_recorded_run_judged_more_strictly_still_gets_its_answers(recorded, tm
                 return judged
             return judged.model_copy(update={"explain": "judged again"})
 
-    again = replaying(recorded, tmp_path / "again", Strict()).run().run
+    again = replaying(recorded.path, tmp_path / "again", Strict()).run().run
     assert any(r.evaluation.explain == "judged again" for r in again.records())
+
+
+def test_a_file_of_trajectories_is_replayed_without_its_run(recorded, tmp_path):
+    alone = tmp_path / "alone.jsonl"
+    shutil.copy(recorded.path / "trajectories.jsonl", alone)
+    from_run = replaying(recorded.path, tmp_path / "one").run().run
+    from_file = replaying(alone, tmp_path / "two").run().run
+    assert answers(from_file) == answers(from_run) != []
 
 
 def test_a_folder_without_a_run_is_named_where_the_config_says_it(tmp_path, monkeypatch):
@@ -80,6 +90,6 @@ def test_a_folder_without_a_run_is_named_where_the_config_says_it(tmp_path, monk
 
 
 def test_the_plan_and_the_registry_know_the_policy(recorded, tmp_path):
-    made = replaying(recorded, tmp_path / "again")
+    made = replaying(recorded.path, tmp_path / "again")
     assert str(recorded.path) in plan_of(made)["policy"]
     assert build.make_policy(made.config).name == "replay"

@@ -99,10 +99,14 @@ def drops(server, body, handler):
 
 
 def structured_answer(body: dict[str, Any], index: int) -> str:
-    """A rewrite of the kernel in the prompt that applies, drawn with the request's seed."""
+    """By the schema, with the request's seed: a rewrite that applies to the prompt's kernel, or values of tunables."""
+    rng = random.Random(f"{body.get('seed')} {index}")
+    wanted = body["response_format"]["json_schema"]["schema"]["properties"] if "response_format" in body else {}
+    if "tunables" in wanted:
+        space = wanted["tunables"]["properties"]
+        return json.dumps({"tunables": {name: rng.choice(values["enum"]) for name, values in space.items()}})
     prompt = "\n".join(message["content"] for message in body["messages"])
     contexts = [RewriteContext.of_task(load_task(name)) for name in ("softmax", "matmul") if name in prompt]
-    rng = random.Random(f"{body.get('seed')} {index}")
     for source in re.findall(r"```python\n(.*?)\n```", prompt, re.DOTALL):
         moves = list(_moves(source + "\n", contexts, body))
         if moves:
@@ -139,6 +143,7 @@ class FakeServer:
         models: dict[str, int | None] | None = None,
         together: int = 0,
         adapters: bool = False,
+        tokenizes: bool = False,
     ) -> None:
         self.script = list(script)
         self.answer = answer
@@ -146,6 +151,7 @@ class FakeServer:
         self.models = {MODEL: CONTEXT} if models is None else models
         self.gate = threading.Barrier(together) if together else None
         self.adapters: dict[str, str] | None = {} if adapters else None
+        self.tokenizes = tokenizes
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.calls: list[str] = []
@@ -219,6 +225,8 @@ class FakeServer:
         if path.endswith("/models"):
             rows = [{"id": name, "object": "model", "max_model_len": length} for name, length in self.models.items()]
             return {"object": "list", "data": rows}
+        if path == "/tokenize" and self.tokenizes:
+            return {"count": len(body["prompt"].split()), "max_model_len": CONTEXT, "tokens": []}
         if path.endswith("_lora_adapter"):
             return self._adapter(path, body)
         if not path.endswith("/chat/completions"):

@@ -1,10 +1,8 @@
-import json
-
 import pytest
 
-from evaluator.errors import KernevoError, UsageError
+from evaluator.errors import UsageError
 from evaluator.types import EvalStatus
-from policy.context import WIDTH, AttemptStore, TornAttemptWarning, with_context
+from policy.context import WIDTH, Context
 from policy.reward import RewardSettings
 from tests.policy.prompt_cases import judged, passed, request, variant, view
 
@@ -26,10 +24,14 @@ def names(request):
     return [view.candidate_id for view in request.attempts]
 
 
-def top(attempts, **more):
+def shown(attempts, seed=0, stored=(), **more):
+    return Context(**more).of(asked(attempts, seed), stored)
+
+
+def top(attempts, stored=(), **more):
     """What most prompts show: the first seed that draws neither of the stand-ins."""
     for seed in range(20):
-        found = with_context(asked(attempts, seed), **more)
+        found = shown(attempts, seed, stored, **more)
         if len(found.attempts) > 1:
             return names(found)
     raise AssertionError("no seed showed the best attempts")
@@ -86,77 +88,43 @@ def test_a_tenth_of_the_prompts_shows_nothing_and_a_tenth_a_broken_kernel():
         attempt(8),
         attempt(9, status=EvalStatus.FALLBACK),
     ]
-    shown = [names(with_context(asked(attempts, seed))) for seed in range(1000)]
-    nothing = sum(not found for found in shown)
-    broken = [found[0] for found in shown if len(found) == 1]
+    prompts = [names(shown(attempts, seed)) for seed in range(1000)]
+    nothing = sum(not found for found in prompts)
+    broken = [found[0] for found in prompts if len(found) == 1]
     assert 70 <= nothing <= 130
     assert 70 <= len(broken) <= 130
     assert set(broken) == {"c000007", "c000008"}, "either is shown; a kernel that cheats is no example"
-    assert all(len(found) == WIDTH for found in shown if len(found) > 1)
+    assert all(len(found) == WIDTH for found in prompts if len(found) > 1)
 
 
 def test_where_nothing_is_broken_the_best_are_shown_instead():
-    shown = [names(with_context(asked(SPEEDS, seed))) for seed in range(200)]
-    assert {len(found) for found in shown} == {0, WIDTH}
+    prompts = [names(shown(SPEEDS, seed)) for seed in range(200)]
+    assert {len(found) for found in prompts} == {0, WIDTH}
 
 
 def test_the_context_depends_on_the_seed_alone():
+    context = Context()
     for seed in range(50):
-        assert with_context(asked(SPEEDS, seed)) == with_context(asked(SPEEDS, seed))
+        assert context.of(asked(SPEEDS, seed), SPEEDS) == shown(SPEEDS, seed)
 
 
 def test_no_attempt_is_shown_at_width_zero():
-    shown = [with_context(asked([*SPEEDS, attempt(8)], seed), width=0).attempts for seed in range(50)]
-    assert set(shown) == {()}
+    prompts = [shown([*SPEEDS, attempt(8)], seed, width=0).attempts for seed in range(50)]
+    assert set(prompts) == {()}
     with pytest.raises(UsageError, match="width is -1"):
-        with_context(asked(SPEEDS), width=-1)
+        Context(width=-1)
 
 
 def test_turns_that_are_stored_outside_are_shown_by_rank():
-    store = AttemptStore()
-    for given in SPEEDS:
-        store.add(ASKED.task, given)
-    assert top([attempt(20, 1.7)], store=store) == ["c000005", "c000020", "c000003", "c000004"]
+    assert top([attempt(20, 1.7)], stored=SPEEDS) == ["c000005", "c000020", "c000003", "c000004"]
 
 
-def test_tasks_do_not_share_attempts():
-    store = AttemptStore()
-    store.add(request("matmul").task, attempt(1, 1.5))
-    assert store.attempts(ASKED.task) == ()
+def test_an_attempt_that_is_stored_as_well_is_shown_once():
+    assert top(SPEEDS, stored=SPEEDS) == top(SPEEDS)
 
 
-def test_a_store_outlives_its_process(tmp_path):
-    path = tmp_path / "deep" / "attempts.jsonl"
-    first = AttemptStore(path)
-    for given in (*SPEEDS, attempt(9, status=EvalStatus.COMPILE_ERROR)):
-        first.add(ASKED.task, given)
-    again = AttemptStore(path)
-    assert again.attempts(ASKED.task) == first.attempts(ASKED.task)
-    again.add(ASKED.task, attempt(10, 1.0))
-    assert len(AttemptStore(path).attempts(ASKED.task)) == len(SPEEDS) + 2
-
-
-def test_a_torn_last_line_is_cut_off_and_the_store_goes_on(tmp_path):
-    path = tmp_path / "attempts.jsonl"
-    store = AttemptStore(path)
-    store.add(ASKED.task, SPEEDS[0])
-    store.add(ASKED.task, SPEEDS[1])
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.warns(TornAttemptWarning, match=r"attempts.jsonl:2"):
-        torn = AttemptStore(path)
-    torn.add(ASKED.task, SPEEDS[2])
-    assert AttemptStore(path).attempts(ASKED.task) == (SPEEDS[0], SPEEDS[2])
-
-
-@pytest.mark.parametrize("line", ["no json", "[]", "{}", json.dumps({"task": "t", "attempt": {"source": 1}})])
-def test_a_damaged_line_is_named(tmp_path, line):
-    path = tmp_path / "attempts.jsonl"
-    AttemptStore(path).add(ASKED.task, SPEEDS[0])
-    path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(KernevoError, match=r"attempts.jsonl:2: damaged line"):
-        AttemptStore(path)
-
-
-def test_a_store_that_is_no_file_is_a_clear_error(tmp_path):
-    with pytest.raises(KernevoError, match="cannot be read"):
-        AttemptStore(tmp_path)
+def test_stored_latencies_of_another_gpu_are_not_shown_and_failures_are():
+    other = attempt(7, 3.0)
+    elsewhere = other.model_copy(update={"evaluation": other.evaluation.model_copy(update={"target": "a100"})})
+    broken = attempt(8, status=EvalStatus.COMPILE_ERROR)
+    assert top([attempt(1, 1.1)], stored=[elsewhere, broken]) == ["c000001", "c000008"]

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from evaluator.errors import UsageError
 from evaluator.types import EvalStatus, KernelSource
+from policy.hack_kinds import HACK_KINDS
 from policy.prompting import PromptTooLongError, Repair, build_prompt
 from policy.prompting.facts import hardware_of
 from policy.prompting.fit import Piece, fit, missing
 from policy.prompting.text import fenced, plain
+from policy.review_prompt import review_messages
 from policy.reward import RewardSettings
 from policy.tokens import ByRatio
 from policy.types import ParentView
@@ -265,6 +267,16 @@ def test_an_answer_too_long_to_repair_leaves_its_error():
     assert "earlier answer" in prompt.dropped
     assert [message.role for message in prompt.messages] == ["system", "user"]
     assert "line 7: no such name" in prompt.messages[1].content
+
+
+def test_the_writer_is_told_the_same_of_cheating_as_the_reviewer():
+    told = built(request()).messages[0].content
+    judged_by = review_messages(request().parents[0].source, request().task)[0]["content"]
+    assert len(HACK_KINDS) == 6
+    for hack in HACK_KINDS.values():
+        assert hack.about in told
+        assert hack.about in judged_by
+        assert hack.signs in judged_by
 
 
 @pytest.mark.parametrize("kind", ["shaped", "profile", "weighted", "simple"])

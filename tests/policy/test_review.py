@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from evaluator.errors import KernevoError
 from evaluator.task import load_task
 from evaluator.types import EvalStatus, Evaluation, KernelSource, Timing
+from policy.hack_kinds import HACK_KINDS, Hack
 from policy.review import Reviewer, answer_schema, evidence_holds, read_answer
 from policy.review_agreement import Agreement
-from policy.review_prompt import HACK_KINDS, prompt_version, review_messages
+from policy.review_prompt import prompt_version, review_messages
 from policy.tool_chat import ChatAnswer
 from tests.policy.chats import FakeChat
 from tests.policy.test_prompting import open_fences
@@ -152,7 +153,7 @@ def test_the_same_source_is_reviewed_again_for_another_task_and_another_prompt(t
     Reviewer(chat, tmp_path).review(CHEAT, TASK)
     Reviewer(chat, tmp_path).review(CHEAT, load_task("layer_norm"))
     assert len(chat.asked) == 2
-    monkeypatch.setitem(HACK_KINDS, "clock", "another description")
+    monkeypatch.setitem(HACK_KINDS, "clock", Hack("another description", "other signs"))
     Reviewer(chat, tmp_path).review(CHEAT, TASK)
     assert len(chat.asked) == 3
 
@@ -230,9 +231,9 @@ def test_the_model_is_held_to_the_schema_and_gets_no_tools():
 def test_the_prompt_is_the_golden_one():
     messages = review_messages(KernelSource(text=TASK.seed_source), TASK)
     text = "\n".join(f"=== {message['role']}\n{message['content']}" for message in messages) + "\n"
-    if os.environ.get("UPDATE_GOLDEN"):
+    if os.environ.get("KERNEVO_UPDATE_GOLDEN"):
         GOLDEN.write_text(text)
-    assert GOLDEN.read_text() == text, "UPDATE_GOLDEN=1 writes it anew"
+    assert GOLDEN.read_text() == text, "KERNEVO_UPDATE_GOLDEN=1 writes it anew"
 
 
 def test_the_prompt_names_every_kind():

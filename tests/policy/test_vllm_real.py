@@ -5,23 +5,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
+from evaluator.types import KernelSource
 from evo.run import Run
 from evo.turns import turns_of_run
-
-PYTHON = os.environ.get("KERNEVO_VLLM_PYTHON", "")
-ROOT = Path(__file__).parents[2]
-NAME = "kernel-writer"
+from policy.chat import AskError, Question
+from policy.model_policy import ModelSettings
+from policy.openai_client import OpenAIClient, OpenAISettings
+from policy.openai_policy import OpenAIPolicy
+from policy.openai_tokens import server_tokens
+from policy.types import Message, ParentView
+from tests.policy.asking import SEED, request
+from tests.policy.prompt_cases import passed
+from tests.policy.vllm_server import NAME, PYTHON, ROOT, environment, small_model, vllm_server
 
 pytestmark = [
     pytest.mark.skipif(not PYTHON, reason="set KERNEVO_VLLM_PYTHON; make vllm-venv"),
@@ -30,60 +33,25 @@ pytestmark = [
 ]
 
 
-def environment() -> dict[str, str]:
-    own = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    paths = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, **own, "PYTHONPATH": paths, "TRITON_DEFAULT_FP_FUSION": "1"}
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    script = Path(__file__).with_name("small_model.py")
-    subprocess.run([PYTHON, str(script), str(folder)], env=environment(), check=True, timeout=300)
-    return folder
+    return small_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
 def server(model, tmp_path_factory):
-    """vLLM's server on a free port; its log is shown when it does not start."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     log = tmp_path_factory.mktemp("server") / "log.txt"
-    options = ["--model", str(model), "--served-model-name", NAME, "--port", str(port), "--host", "127.0.0.1"]
-    options += ["--max-model-len", "8192", "--enforce-eager"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                PYTHON,
-                "-m",
-                "vllm.entrypoints.openai.api_server",
-                *options,
-                "--max-model-len",
-                "8192",
-                "--enforce-eager",
-            ],
-            env=environment(),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        while not answers(port):
-            assert process.poll() is None, log.read_text()[-3000:]
-            time.sleep(0.5)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        process.terminate()
-        process.wait(60)
+    adapters = ("--enable-lora", "--max-lora-rank", "8")
+    with vllm_server(model, log, *adapters, VLLM_ALLOW_RUNTIME_LORA_UPDATING="True") as url:
+        yield url
 
 
-def answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5) as reply:
-            return NAME in reply.read().decode()
-    except OSError:
-        return False
+@pytest.fixture(scope="module")
+def adapter(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapter")
+    script = Path(__file__).with_name("small_adapter.py")
+    subprocess.run([PYTHON, str(script), str(model), str(folder)], env=environment(), check=True, timeout=120)
+    return folder
 
 
 def kernevo(python: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -122,6 +90,68 @@ def test_ten_generations_of_structured_rewrites_from_a_server_are_applied_and_ju
     turns = [turn for turn in turns_of_run(run) if turn.policy == "openai"]
     assert all(turn.answer_token_ids and turn.prompt_token_ids for turn in turns)
     assert all(turn.logprobs and len(turn.logprobs) == len(turn.answer_token_ids) for turn in turns)
+
+
+def settings_of(server, **more):
+    return OpenAISettings(model=NAME, base_url=server, send_seed=False, temperature=0.0, timeout_s=300.0, **more)
+
+
+def asked(client, question):
+    """The answer to one question, and the names the server knew while the client was open."""
+
+    async def ask():
+        try:
+            return (await client.ask(question))[0], set(await client.models())
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())
+
+
+def test_an_adapter_is_loaded_asked_by_name_and_forgotten_at_the_end(server, adapter):
+    question = Question((Message(role="user", content="Say hello."),), 50, 16)
+    adapted = settings_of(server, adapter="tuned", adapter_path=str(adapter))
+    before, names = asked(OpenAIClient(settings_of(server)), question)
+    assert names == {NAME}
+    with_adapter, names = asked(OpenAIClient(adapted), question)
+    assert names == {NAME, "tuned"}
+    assert (before.model, with_adapter.model) == (NAME, "tuned")
+    assert with_adapter.logprobs != before.logprobs
+    after, names = asked(OpenAIClient(settings_of(server)), question)
+    assert names == {NAME}
+    assert after.answer_token_ids == before.answer_token_ids
+
+
+def test_an_adapter_that_is_not_there_is_named(server, tmp_path):
+    wrong = settings_of(server, adapter="none", adapter_path=str(tmp_path / "none"))
+    with pytest.raises(AskError, match="adapter none") as caught:
+        asked(OpenAIClient(wrong), Question((Message(role="user", content="?"),), 50, 4))
+    assert caught.value.reason == "adapter"
+
+
+def test_the_server_counts_as_it_reads(server):
+    counter = server_tokens(settings_of(server))
+    said = "def kernel(x_ptr, BLOCK: tl.constexpr):\n    pass\n"
+    lengths = []
+    for text in (said, said + said):
+        question = Question((Message(role="user", content=text),), 50, 1)
+        lengths.append(asked(OpenAIClient(settings_of(server)), question)[0].prompt_tokens)
+    assert lengths[1] - lengths[0] == counter.count(said + said) - counter.count(said)
+    assert counter.count(said * 1000) > 8192, "longer than the model's context"
+    assert counter.counts
+    counter.close()
+
+
+def test_values_of_tunables_are_held_to_their_schema(server):
+    parent = ParentView(candidate_id="c0", source=KernelSource(text=SEED), evaluation=passed(SEED, 1.5))
+    settings = ModelSettings(tune=1.0, max_tokens=128, repair=False, on_failure="stop")
+    policy = OpenAIPolicy(settings_of(server).model_copy(update={"temperature": 1.0}), settings)
+    (proposals,) = policy.propose([request(parents=(parent,), count=8)])
+    summary = policy.summary()
+    policy.close()
+    assert summary["answered"] == 8
+    assert not summary["unusable"]
+    assert all(proposal.tunables and proposal.sampling["logprobs"] for proposal in proposals)
 
 
 def test_the_same_in_one_process(model, tmp_path):
