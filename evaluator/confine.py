@@ -23,6 +23,9 @@ PR_SET_NO_NEW_PRIVS = 38
 CAP_DAC_READ_SEARCH = 2
 CAP_SYS_ADMIN = 21
 CLONE_NEWNET = 0x40000000
+CLONE_NEWNS = 0x00020000
+_MS_REC_PRIVATE = 0x4000 | 0x40000
+SHARED_MEMORY = Path("/dev/shm")
 
 # System call numbers from the kernel's asm/unistd tables; -1 where the architecture has no such call.
 _CALLS = {
@@ -74,6 +77,22 @@ def new_network_namespace() -> None:
     """Leave every network interface behind; needs CAP_SYS_ADMIN (`OSError` without)."""
     if _LIBC.unshare(CLONE_NEWNET) != 0:
         raise _last_error("unshare")
+
+
+def own_shared_memory(nbytes: int) -> None:
+    """An empty /dev/shm of at most `nbytes` that nobody else sees and that goes with this process.
+
+    Needs CAP_SYS_ADMIN (`OSError` without). What was open stays open.
+    """
+    if _LIBC.unshare(CLONE_NEWNS) != 0:
+        raise _last_error("unshare")
+    # Mounts made from here on stay in here.
+    if _LIBC.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC_PRIVATE), None) != 0:
+        raise _last_error("mount")
+    options = f"size={nbytes},mode=1777".encode()
+    target = os.fsencode(SHARED_MEMORY)
+    if _LIBC.mount(b"tmpfs", target, b"tmpfs", ctypes.c_ulong(0), options) != 0:
+        raise _last_error("mount")
 
 
 def forbid_system_calls(allow_processes: bool = False) -> None:

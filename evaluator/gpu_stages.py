@@ -206,6 +206,10 @@ class GpuStages:
         beside = None if baseline is None else (lambda count, first: baseline.block(workload, count, first, lead))
         fitted = self._fitted(tier, carved)
         samples = interleave(fitted, candidate, beside, time.perf_counter)
+        first = secrets.randbelow(64)
+        candidate(1, first)  # whoever does less once calls are many is not left to chance
+        self._check_sample(workload, carved, 1, first + shift)
+        checked += 1
         summary = summarise(samples)
         # Like any other block to the candidate, so that it cannot behave for the profiler.
         profiled = min(PROFILED_CALLS, fitted.block)

@@ -31,6 +31,7 @@ from evaluator.gpu_platform import PLATFORMS, Platform, ProfilerStoppedError
 from evaluator.timing import run_block, run_unflushed
 from evaluator.worker import WARM_UP, describe, plain_output, receive
 
+_SHARED_BYTES = 64 << 20
 _LARGE = 1 << 30
 """Bytes of output beyond which only the last one is kept."""
 
@@ -373,7 +374,8 @@ def enter(home: Path, slot: int, writable: Sequence[Path], host_bytes: int) -> d
     `writable` is what stays so beside `home`; `host_bytes` is what the process may add to its private memory, since the
     driver's mappings rule out a limit on address space. Returns what became of each wall.
     """
-    walls = wall_off(home, writable)
+    shared = sandbox.attempt(lambda: confine.own_shared_memory(_SHARED_BYTES))  # no candidate leaves notes for the next
+    walls = {"shared memory": shared, **wall_off(home, writable)}
     sandbox.limit_private_memory(host_bytes)
     walls["user"] = sandbox.drop_root(home, slot, files_are_walled=walls["files"] == "on")
     confine.prctl(confine.PR_SET_NO_NEW_PRIVS, 1)
