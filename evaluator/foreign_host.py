@@ -119,8 +119,8 @@ class ForeignJudge:
             timeout = failure.status is EvalStatus.TIMEOUT
             reason = f"not done after {seconds:g} s" if timeout else f"the judge's process was lost: {failure.reason}"
             raise JudgeLostError(reason, timeout) from None
-        except HarnessError as failure:
-            raise JudgeLostError(failure.message) from None
+        except (HarnessError, OSError) as failure:  # it ended before it had been asked anything
+            raise JudgeLostError(f"the judge's process was lost: {failure}") from None
 
     def _checked(self, answer: Any) -> dict[str, Any]:
         if not isinstance(answer, dict):

@@ -23,6 +23,7 @@ KEPT_ANSWERS = 1024
 """Finished jobs that can still be asked for; the oldest are forgotten first."""
 _ATTEMPTS = 2
 _LONGEST_RETRY_S = 60
+_STOPPED = "the server stopped before it was judged"
 
 
 class RefusedError(Exception):
@@ -155,7 +156,7 @@ class JobQueue:
         with self._changed:
             self._closing = True
             while self._waiting:
-                self._finish(self._waiting.popleft(), "cancelled", error="the server stopped before it was judged")
+                self._finish(self._waiting.popleft(), "cancelled", error=_STOPPED)
             self._changed.notify_all()
             if not self._changed.wait_for(lambda: not self._busy, timeout=grace_s):
                 self._kill()
@@ -237,6 +238,8 @@ class JobQueue:
         code = "VALIDATION_ERROR" if isinstance(error, UsageError) else "SYSTEM_ERROR"
         with self._changed:
             for job in jobs:
+                if self._killed:
+                    self._finish(job, "cancelled", error=_STOPPED)
                 self._finish(job, "failed", error=text, code=code)
 
     def _settle(self, job: Job, evaluation: Evaluation) -> None:
@@ -253,14 +256,14 @@ class JobQueue:
         with self._changed:
             if self._killed:
                 while left:
-                    self._finish(left.popleft(), "cancelled", error="the server stopped before it was judged")
+                    self._finish(left.popleft(), "cancelled", error=_STOPPED)
             elif lost.timeout:
                 self._finish(left.popleft(), "timeout", error=lost.reason, code="TIMEOUT_ERROR")
             for job in reversed(left):
                 if job.attempts >= _ATTEMPTS:
                     self._finish(job, "failed", error=lost.reason, code="SYSTEM_ERROR")
                 elif self._closing:
-                    self._finish(job, "cancelled", error="the server stopped before it was judged")
+                    self._finish(job, "cancelled", error=_STOPPED)
                 else:
                     job.state = "pending"
                     self._waiting.appendleft(job)

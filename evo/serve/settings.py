@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evaluator import hardware
 from evaluator.errors import UsageError
 from evo.config import EvaluatorConfig, GpuEvaluatorConfig
 from evo.config_file import load_mapping
@@ -33,5 +32,4 @@ def judging_settings(evaluator: str, overrides: Sequence[str]) -> tuple[Evaluato
     if isinstance(judge, GpuEvaluatorConfig) and judge.thorough:
         fix = "take it out; kernevo evaluate --thorough looks into a single kernel"
         raise UsageError("--set evaluator.thorough: takes minutes for each kernel, which no trainer waits for", fix)
-    hardware.get(judge.target)
     return judge, RewardSettings(**config.reward.model_dump())

@@ -82,7 +82,7 @@ def test_the_answer_has_what_kernelgyms_client_reads(client):
 
 
 def test_fields_of_kernelgyms_that_change_nothing_are_taken_and_named(client):
-    given = {name: None for name in NOT_HONOURED} | {"backend": "triton", "workflow": "kernelbench", "timeout": 300}
+    given = dict.fromkeys(NOT_HONOURED) | {"backend": "triton", "workflow": "kernelbench", "timeout": 300}
     answer = client.post("/evaluate", json=body(**given)).json()
     assert answer["ignored"] == sorted(NOT_HONOURED)
     assert answer["status"] == "completed"
