@@ -46,6 +46,8 @@ class ForeignTask(Frozen):
     op_policy: OpPolicy | None = None
     allow_tf32: bool | None = None
     allow_atomics: bool | None = None
+    input_precisions: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
     workloads: Annotated[tuple[Workload, ...], Field(max_length=_MOST)] = ()
     """What is timed; the reference's own sizes when empty."""
     check_shapes: Annotated[tuple[Workload, ...], Field(max_length=_MOST)] = ()
@@ -96,7 +98,7 @@ def _as_told(wanted: ForeignTask) -> Task:
 
 
 def _changes(wanted: ForeignTask) -> dict[str, Any]:
-    names = ("dtype", "tolerance", "op_policy", "allow_tf32", "allow_atomics", "workloads", "check_shapes")
+    names = [name for name in ForeignTask.model_fields if name not in ("task", "reference_code", "seed_code")]
     found = {name: value for name in names if (value := getattr(wanted, name)) not in (None, ())}
     return found if wanted.seed_code is None else {**found, "seed_source": wanted.seed_code}
 

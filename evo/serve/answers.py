@@ -42,7 +42,7 @@ _CODES = {
 
 def answer_of(job: Job, rewards: RewardSettings) -> Answer:
     """What to say about a job now."""
-    judged = {} if job.evaluation is None else _judged(job.evaluation, job.source.text, rewards)
+    judged = {} if job.evaluation is None else _judged(job.evaluation, job, rewards)
     error = {"error_message": job.error, "error_code": job.error_code} if job.error else {}
     return Answer(
         task_id=job.id,
@@ -55,7 +55,7 @@ def answer_of(job: Job, rewards: RewardSettings) -> Answer:
     )
 
 
-def _judged(evaluation: Evaluation, source: str, rewards: RewardSettings) -> dict[str, Any]:
+def _judged(evaluation: Evaluation, job: Job, rewards: RewardSettings) -> dict[str, Any]:
     status = evaluation.status
     said: dict[str, Any] = {
         "verdict": str(status),
@@ -64,8 +64,8 @@ def _judged(evaluation: Evaluation, source: str, rewards: RewardSettings) -> dic
     }
     if status.blames_harness:  # nothing is known about the kernel, so nothing is said and nothing is earned
         return said
-    quality = quality_of(source).total if rewards.type == "weighted" else 0.0
-    reward = reward_of(input_of(evaluation, quality=quality), rewards)
+    quality = quality_of(job.source.text).total if rewards.type == "weighted" else 0.0
+    reward = reward_of(input_of(evaluation, unchanged=job.request.repeats_parent, quality=quality), rewards)
     baselines = [timing.baseline_ms for timing in evaluation.timings.values()]
     known = [value for value in baselines if value is not None]
     whole = bool(known) and len(known) == len(baselines)

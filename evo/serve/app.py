@@ -20,7 +20,7 @@ from evo.serve.jobs import Job, JobQueue, RefusedError
 from evo.serve.records import DONE, Answer, EvaluationRequest, Status
 from policy.reward import RewardSettings
 
-_SOURCES = 3
+_SOURCES = 4
 _ESCAPED = 6  # bytes that JSON takes for one of a source's at most
 _BESIDE_BYTES = 64 << 10
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")

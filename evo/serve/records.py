@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evaluator.foreign import ForeignTask
+from evaluator.source_hash import ast_hash
 from evaluator.types import OpPolicy, Scalar, Tolerance, Workload
 from evo.config_keys import nearest
 
@@ -45,6 +46,8 @@ class EvaluationRequest(BaseModel):
     """The reference's class; the candidate's is this and `New`."""
     seed_code: str | None = None
     """A correct kernel to compare latencies with; the cpu evaluator has no other baseline for a foreign reference."""
+    parent_code: str | None = None
+    """The kernel that this one was made from; to hand in the same program again earns what a repetition earns."""
     timing: Literal["auto", "screen", "confirm"] | None = None
     """How thoroughly the gpu evaluator times; the server's setting when left out."""
     params: Params = Field(default_factory=dict)
@@ -63,6 +66,10 @@ class EvaluationRequest(BaseModel):
     """Accept TF32 products in a float32 task."""
     allow_atomics: bool | None = None
     """Accept results that depend on the order of atomics."""
+    input_precisions: Annotated[tuple[str, ...], Field(max_length=8)] = ()
+    """Values of `tl.dot(input_precision=…)` that kernels may choose."""
+    imports: Annotated[tuple[str, ...], Field(max_length=16)] = ()
+    """Top-level modules that kernels may import beside torch and triton."""
     timeout: Annotated[float, Field(ge=1)] | None = None
     """Seconds that this job may take, never more than the server allows."""
     backend: Literal["triton"] = "triton"
@@ -109,14 +116,21 @@ class EvaluationRequest(BaseModel):
             workloads=given,
             **{
                 name: getattr(self, name)
-                for name in ("check_shapes", "dtype", "tolerance", "op_policy", "allow_tf32", "allow_atomics")
+                for name in ForeignTask.model_fields
+                if name not in ("task", "reference_code", "seed_code", "workloads")
             },
         )
 
     @property
     def source_bytes(self) -> int:
         """UTF-8 bytes of the longest source."""
-        return max(len(text.encode()) for text in (self.kernel_code, self.reference_code, self.seed_code or ""))
+        sources = (self.kernel_code, self.reference_code, self.seed_code, self.parent_code)
+        return max(len(text.encode()) for text in sources if text)
+
+    @property
+    def repeats_parent(self) -> bool:
+        """Whether kernel and parent are the same program."""
+        return self.parent_code is not None and ast_hash(self.parent_code) == ast_hash(self.kernel_code)
 
 
 JobState = Literal["pending", "processing", "completed", "failed", "timeout", "cancelled"]

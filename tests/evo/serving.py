@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from evaluator.foreign_host import JudgeLostError
 from evaluator.types import EvalStatus, Evaluation, KernelSource, Profile, Timing
@@ -85,3 +87,19 @@ def make_queue(judges: FakeJudges, *, bound=8, threads=1, batch=4, most=2, on_gp
 def make_app(queue: JobQueue, token: str | None = None, max_source_bytes=2000, rewards=None):
     access = Access(token=token, max_source_bytes=max_source_bytes)
     return create_app(queue, access, Judging("gpu", "h200", {}, rewards or RewardSettings()))
+
+
+@contextmanager
+def listening(app) -> Iterator[str]:
+    """The URL of the app while it is served by a thread."""
+    import uvicorn
+
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

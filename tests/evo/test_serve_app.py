@@ -94,6 +94,14 @@ def test_the_reward_is_the_servers(judges):
         assert client.get("/metrics").json()["reward"] == {"type": "profile", "scale": 0.5}
 
 
+def test_the_parent_handed_in_again_is_a_repetition(client):
+    parent = f"{GOOD}\nx = 1\n"
+    again = client.post("/evaluate", json=body(f"{GOOD}\nx  =  1  # as before\n", parent_code=parent)).json()
+    assert (again["verdict"], again["reward_components"]) == ("passed", {"repeated": -0.3})
+    changed = client.post("/evaluate", json=body(f"{GOOD}\nx = 2\n", parent_code=parent)).json()
+    assert changed["reward"] > 0
+
+
 def test_a_job_can_be_polled(client, judges):
     judges.gate.clear()
     made = submit(client, task_id="mine")
