@@ -11,7 +11,7 @@ import copy
 import difflib
 import json
 import os.path
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
