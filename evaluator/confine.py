@@ -20,12 +20,15 @@ PR_SET_KEEPCAPS = 8
 PR_SET_SECCOMP = 22
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
+PR_SET_DUMPABLE = 4
+PR_CAP_AMBIENT = 47
 CAP_DAC_READ_SEARCH = 2
 CAP_SYS_ADMIN = 21
 CLONE_NEWNET = 0x40000000
 CLONE_NEWNS = 0x00020000
 _MS_REC_PRIVATE = 0x4000 | 0x40000
 SHARED_MEMORY = Path("/dev/shm")
+_AMBIENT_RAISE = 2
 
 # System call numbers from the kernel's asm/unistd tables; -1 where the architecture has no such call.
 _CALLS = {
@@ -71,6 +74,20 @@ def keep_only_capabilities(*capabilities: int) -> None:
     data = ctypes.create_string_buffer(struct.pack("IIIIII", mask, mask, 0, 0, 0, 0))
     if _LIBC.capset(header, data) != 0:
         raise _last_error("capset")
+
+
+def pass_on_capability(capability: int) -> None:
+    """Let programs that this process starts have a capability of its own; `OSError` when it has it not."""
+    header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
+    data = ctypes.create_string_buffer(24)
+    if _LIBC.capget(header, data) != 0:
+        raise _last_error("capget")
+    low, high = struct.unpack("III", data.raw[:12]), struct.unpack("III", data.raw[12:])
+    inheritable = low[2] | 1 << capability
+    if _LIBC.capset(header, ctypes.create_string_buffer(struct.pack("IIIIII", *low[:2], inheritable, *high))) != 0:
+        raise _last_error("capset")
+    if _LIBC.prctl(PR_CAP_AMBIENT, ctypes.c_ulong(_AMBIENT_RAISE), ctypes.c_ulong(capability), 0, 0) != 0:
+        raise _last_error("prctl")
 
 
 def new_network_namespace() -> None:
@@ -143,8 +160,9 @@ def _filter(calls: dict[str, int], pid: int) -> Iterable[bytes]:
     yield op(ret, allow)
 
 
-def restrict_files(readable: Iterable[Path], writable: Iterable[Path]) -> None:
-    """Landlock: read and execute beneath `readable`, everything beneath `writable`, nothing elsewhere.
+def restrict_files(readable: Iterable[Path], writable: Iterable[Path], listable: Iterable[Path] = ()) -> None:
+    """Landlock: read and execute beneath `readable`, everything beneath `writable`, names of files beneath `listable`,
+    nothing elsewhere.
 
     A process so restricted also may not look into processes outside (their environment or memory under /proc). Sets
     PR_SET_NO_NEW_PRIVS.
@@ -161,6 +179,8 @@ def restrict_files(readable: Iterable[Path], writable: Iterable[Path]) -> None:
     try:
         for path in readable:
             _allow_beneath(ruleset, path, 0b1101)  # execute, read file, read folder
+        for path in listable:
+            _allow_beneath(ruleset, path, 0b1000)  # read folder
         for path in writable:
             _allow_beneath(ruleset, path, handled)
         # What the kernel asks of everybody but the administrator.

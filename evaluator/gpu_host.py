@@ -52,20 +52,23 @@ class WorkerError(Exception):
 
 
 class Nursery:
-    """The process that workers are forked from: torch is imported once for all of them. Thread-safe."""
+    """The process that workers are forked from: torch is imported once for all of them. Thread-safe.
 
-    def __init__(self, folder: Path, platform: str, extra: Mapping[str, str]) -> None:
+    `kind` is the sort of child: `gpu` runs one candidate, `judge` judges the kernels of one foreign task.
+    """
+
+    def __init__(self, folder: Path, platform: str, extra: Mapping[str, str], kind: str = "gpu") -> None:
         home = folder / "nursery"
         home.mkdir()
         self._lock = threading.Lock()
-        self.platform = platform
+        self.platform, self._kind = platform, kind
         self._home, self._filling = home, threading.Lock()
         interpret = {"TRITON_INTERPRET": "1"} if platform == "interpreter" else {}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = home / "stderr.txt"
         with theirs, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "evaluator.zygote", str(theirs.fileno()), "gpu"],
+                [sys.executable, "-P", "-m", "evaluator.zygote", str(theirs.fileno()), kind],
                 env=sandbox.environment(home, {**interpret, **extra}),
                 cwd=home,
                 stdin=subprocess.DEVNULL,
@@ -85,8 +88,8 @@ class Nursery:
         """
         channel, channel_child = socket.socketpair()
         status, status_child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        gpu = {"platform": self.platform, "confined": confined, "slot": slot, "host_bytes": host_bytes}
-        message = json.dumps({"home": str(home), "gpu": gpu}).encode()
+        child = {"platform": self.platform, "confined": confined, "slot": slot, "host_bytes": host_bytes}
+        message = json.dumps({"home": str(home), self._kind: child}).encode()
         with channel_child, status_child, self._lock:
             try:
                 self._wait_ready()
@@ -98,6 +101,11 @@ class Nursery:
                     f"gpu workers cannot be started: {error}: {''.join(words)}", "kernevo doctor says what works"
                 ) from None
         return channel, status
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process still runs."""
+        return self._process.poll() is None
 
     def first_cache(self, fill: Callable[[Path], None]) -> Path:
         """Triton's cache after a first worker's warm-up: `fill` makes it, once for all pools."""
@@ -182,10 +190,14 @@ class GpuWorker:
         self._output.seek(max(0, total - min(size, KEPT_OUTPUT)))
         return self._output.read(KEPT_OUTPUT).decode(errors="replace").strip()[-size:]
 
-    def kill(self) -> None:
-        """End the process and everything it started, and remove its files; safe to call twice."""
+    def end(self) -> None:
+        """End the process without waiting for that; may be called while another thread waits for an answer."""
         with suppress(OSError):
             self._status.send(b"kill")
+
+    def kill(self) -> None:
+        """End the process and everything it started, and remove its files; safe to call twice."""
+        self.end()
         self._wait_status(KILL_SECONDS)
         self._channel.close()
         self._status.close()

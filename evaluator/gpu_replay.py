@@ -64,7 +64,7 @@ def main(home: Path, name: str) -> None:
 
 def enter(home: Path, writable: Sequence[Path]) -> dict[str, str]:
     """Give up what neither a kernel nor a tool that looks into it needs; returns what became of each wall."""
-    from evaluator.gpu_worker import wall_off
+    from evaluator.gpu_walls import wall_off
 
     walls = wall_off(home, writable)
     sandbox.limit(resource.RLIMIT_CPU, CPU_SECONDS, CPU_SECONDS)

@@ -12,18 +12,16 @@ not here, keeps a clock of its own and asks for outputs of calls it chooses afte
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluator import confine, kept_memory, sandbox, wire
+from evaluator import gpu_walls, kept_memory, wire
 from evaluator.candidate_module import build_model_on, forward, load_candidate
 from evaluator.gpu_guard import Guard, poisoned
 from evaluator.gpu_memory import Arena, Place, view
@@ -31,7 +29,6 @@ from evaluator.gpu_platform import PLATFORMS, Platform, ProfilerStoppedError
 from evaluator.timing import run_block, run_unflushed
 from evaluator.worker import WARM_UP, describe, plain_output, receive
 
-_SHARED_BYTES = 64 << 20
 _LARGE = 1 << 30
 """Bytes of output beyond which only the last one is kept."""
 
@@ -336,13 +333,13 @@ def main(descriptor: int, platform: str, confined: bool, slot: int, host_bytes: 
     found = PLATFORMS[platform]()
     warm_up(found)
     session = Session(found)
-    walls = enter(Path.cwd(), slot, found.writable, host_bytes) if confined else {}
+    walls = gpu_walls.enter(Path.cwd(), slot, found.writable, host_bytes) if confined else {}
     channel.sendall(wire.dump({"walls": walls}))
     serve(channel, session)
 
 
-def serve(channel: socket.socket, session: Session) -> None:
-    """Answer commands; the process ends with the channel."""
+def serve(channel: socket.socket, session: object) -> None:
+    """Answer commands by the session's methods; the process ends with the channel."""
     while True:
         request = wire.load(receive(channel))
         nonce = request.pop("nonce")
@@ -366,35 +363,3 @@ def warm_up(platform: Platform) -> None:
     platform.timer.synchronize()
     load_candidate.cache_clear()
     sys.modules.pop("candidate", None)
-
-
-def enter(home: Path, slot: int, writable: Sequence[Path], host_bytes: int) -> dict[str, str]:
-    """Give up what a kernel does not need; unlike the CPU evaluator's jobs, this process may start compilers.
-
-    `writable` is what stays so beside `home`; `host_bytes` is what the process may add to its private memory, since the
-    driver's mappings rule out a limit on address space. Returns what became of each wall.
-    """
-    shared = sandbox.attempt(lambda: confine.own_shared_memory(_SHARED_BYTES))  # no candidate leaves notes for the next
-    walls = {"shared memory": shared, **wall_off(home, writable)}
-    sandbox.limit_private_memory(host_bytes)
-    walls["user"] = sandbox.drop_root(home, slot, files_are_walled=walls["files"] == "on")
-    confine.prctl(confine.PR_SET_NO_NEW_PRIVS, 1)
-    confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
-    walls["system calls"] = sandbox.attempt(lambda: confine.forbid_system_calls(allow_processes=True))
-    return walls
-
-
-def wall_off(home: Path, writable: Sequence[Path]) -> dict[str, str]:
-    """The walls that whoever uses the device can have, and whatever tool looks into it: network, files, limits."""
-    os.umask(0o077)
-    tempfile.tempdir = str(home)
-    walls = {"network": sandbox.attempt(confine.new_network_namespace)}
-    for which, limit in (
-        (resource.RLIMIT_FSIZE, 256 << 20),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NPROC, 512),
-    ):
-        sandbox.limit(which, limit, limit)
-    readable = [*sandbox.readable(), *map(Path, ("/etc", "/opt", "/dev", "/proc", "/sys", "/run"))]
-    walls["files"] = sandbox.attempt(lambda: confine.restrict_files(readable, [home, Path(os.devnull), *writable]))
-    return walls

@@ -1,4 +1,4 @@
-"""A prewarmed process that forks one confined child per job (run as `python -m evaluator.zygote FD [gpu]`).
+"""A prewarmed process that forks one confined child per job (run as `python -m evaluator.zygote FD [gpu|judge]`).
 
 torch and triton are imported once (about 3 s), a fork costs about 20 ms. Control messages arrive on a
 SOCK_SEQPACKET socket: a JSON line with four descriptors (channel, stdout, stderr, status). On the status
@@ -8,7 +8,8 @@ outlives the controller however it dies. What a child started and left behind, i
 becomes a child of the zygote's, which kills it.
 
 With `gpu` the children are workers of the gpu evaluator, which take many commands. A CUDA context does not survive a
-fork, so the parent touches no device and each child makes its own.
+fork, so the parent touches no device and each child makes its own. With `judge` they are judges of tasks whose
+reference nobody trusts (`evaluator.foreign`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import socket
 import struct
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,13 @@ def main(descriptor: int, kind: str = "job") -> None:
 def _preload(kind: str) -> None:
     import torch
 
-    from evaluator import gpu_worker, worker
+    from evaluator import foreign, gpu_worker, worker
 
     torch.set_num_threads(1)
     if kind == "gpu":
         gpu_worker.preload()
+    elif kind == "judge":
+        foreign.preload()
     else:
         worker.preload()
     # The heap so far is shared with every child: keep the collector from touching (and so copying) it.
@@ -84,7 +88,8 @@ class _Server:
                     os.read(self.wake_read, 4096)
                 elif key.data in self.status:
                     self.selector.unregister(key.fileobj)
-                    self.status[key.data].recv(64)
+                    with suppress(OSError):  # closed before it had read everything
+                        self.status[key.data].recv(64)
                     _kill(key.data)
             self._reap()
 
@@ -105,7 +110,7 @@ class _Server:
 
     def _child(self, request: dict[str, Any], channel: int, out: int, err: int) -> None:
         """Never returns: the job's own exit is `os._exit`."""
-        from evaluator import gpu_worker, sandbox, worker
+        from evaluator import foreign, gpu_worker, sandbox, worker
 
         try:
             os.setsid()
@@ -117,11 +122,12 @@ class _Server:
                 os.dup2(source, target)
             home = Path(request["home"])
             _move_in(home)
-            if "gpu" in request:
-                os.chdir(home)
-                sandbox.close_all_but({0, 1, 2, channel})
-                gpu_worker.main(channel, **request["gpu"])
-                os._exit(0)
+            for kind, main in (("gpu", gpu_worker.main), ("judge", foreign.main)):
+                if kind in request:
+                    os.chdir(home)
+                    sandbox.close_all_but({0, 1, 2, channel})
+                    main(channel, **request[kind])
+                    os._exit(0)
             sandbox.enter(sandbox.Limits(**request["limits"]), (channel,), home, request["slot"])
         except BaseException as error:
             os.write(2, f"cannot enter the sandbox: {error}".encode())

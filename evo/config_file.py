@@ -7,10 +7,11 @@ configs: `quickstart`.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import os.path
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,14 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> CampaignConf
     for override in overrides:
         _apply_override(document, override)
     _resolve_task_folder(document, found.parent)
+    return _validate(document)
+
+
+def load_mapping(data: Mapping[str, Any], label: str = "config", overrides: Sequence[str] = ()) -> CampaignConfig:
+    """The checked config of plain data, e.g. a dict written in Python. Raises UsageError like `load_config`."""
+    document = Document(label, copy.deepcopy(dict(data)))
+    for override in overrides:
+        _apply_override(document, override)
     return _validate(document)
 
 

@@ -14,7 +14,8 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 
 
 def links(page: Path) -> list[Path]:
-    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose)
     return [page.parent / target for target in targets if "://" not in target]
 
 

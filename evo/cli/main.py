@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "harvest": "Copy a run's best kernels out as plain Python files.",
     "export": "Write a run's trajectories for a training library.",
     "evaluate": "Judge one kernel file on a task.",
+    "serve": "Judge kernels over HTTP, as the environment of a trainer.",
     "tasks": "List, show and check tasks.",
     "init": "Make a task from a module of your own.",
     "doctor": "Say what this machine can and cannot do.",
