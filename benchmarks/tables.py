@@ -144,7 +144,7 @@ def _campaign(result: Mapping[str, Any]) -> str:
     )
 
 
-def _policy(result: Mapping[str, Any]) -> str:
+def _one_gpu(result: Mapping[str, Any]) -> str:
     """A language model and the evaluator on one GPU."""
     rate = result["completion_tokens"] / result["writing_s"]
     return (
@@ -208,7 +208,7 @@ SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "exploits_gpu": _exploits,
     "gpu_evaluator": _gpu,
     "gpu_campaign": _campaign,
-    "gpu_policy": _policy,
+    "gpu_policy": _one_gpu,
     "abuse": _abuse,
     "policy": _policy,
     "cpu_campaigns": _campaigns,

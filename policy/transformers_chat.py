@@ -15,6 +15,9 @@ from policy.token_trie import Node, trie
 from policy.transformers_engine import TransformersEngine, TransformersSettings, load
 from policy.transformers_generate import Job, Sample
 
+REMEMBERED = 32
+"""Schemas whose answers are kept as tokens: children of one parent ask with the same one."""
+
 
 class TransformersChat(LocalChat):
     """Answers questions with `transformers`. The model is loaded by the first question.
@@ -36,6 +39,7 @@ class TransformersChat(LocalChat):
         self._settings, self._load = settings, load_engine
         self._engine: TransformersEngine | None = None
         self._model = settings.adapter or settings.model
+        self._known: dict[str, Node] = {}
 
     @property
     def model(self) -> str:
@@ -112,6 +116,15 @@ class TransformersChat(LocalChat):
 
     def _held(self, question: Question, tokenizer: Any) -> Node:
         """What may follow what in an answer. Raises AskError for a schema that no answer can be held to."""
+        key = json.dumps([question.schema, question.max_tokens])
+        if key not in self._known:
+            made = self._listed(question, tokenizer)
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[key] = made
+        return self._known[key]
+
+    def _listed(self, question: Question, tokenizer: Any) -> Node:
         assert question.schema is not None
         try:
             values = finite_schema.values(question.schema)

@@ -12,16 +12,18 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def main(folder: str, packed: str | None = None) -> None:
     """The packed weights are unpacked: packed ones can be neither saved nor trained."""
     found = Path(packed) if packed else of_package()
     options = {"gguf_file": found.name}
-    model = AutoModelForCausalLM.from_pretrained(
-        found.parent, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True), **options
-    )
+    # Versions without this class unpack by themselves.
+    as_is = getattr(transformers, "GgufConfig", None)
+    unpacked = {} if as_is is None else {"quantization_config": as_is(dequantize=True)}
+    model = AutoModelForCausalLM.from_pretrained(found.parent, dtype=torch.float32, **options, **unpacked)
     model.to(torch.bfloat16).save_pretrained(folder)
     AutoTokenizer.from_pretrained(found.parent, **options).save_pretrained(folder)
 

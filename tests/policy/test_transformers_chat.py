@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from evaluator.errors import EnvironmentUnusableError
+from evaluator.types import KernelSource
 from policy.chat import AskError, Question
 from policy.model_children import Workshop
 from policy.model_policy import ModelSettings
@@ -16,8 +17,9 @@ from policy.testing import PolicyTestCase
 from policy.transformers_chat import TransformersChat
 from policy.transformers_engine import TransformersEngine, TransformersSettings, load
 from policy.transformers_policy import TransformersPolicy
-from policy.types import Message
+from policy.types import Message, ParentView
 from tests.policy.asking import SEED, request
+from tests.policy.prompt_cases import passed
 from tests.policy.tiny_model import write_adapter, write_tiny_model
 
 torch = pytest.importorskip("torch")
@@ -289,6 +291,17 @@ def test_proposals_carry_the_adapter_that_wrote_them_as_their_version(folder, ad
     assert child.sampling["asked_model"] == "round 1"
     assert len(child.sampling["logprobs"]) == len(child.sampling["model_logprobs"])
     assert child.sampling["logprobs_of"] == "the distribution drawn from"
+
+
+def test_values_of_tunables_are_held_to_their_schema_too(folder):
+    parent = ParentView(candidate_id="c0", source=KernelSource(text=SEED), evaluation=passed(SEED, 1.5))
+    asked = ModelSettings(tune=1.0, max_tokens=256, repair=False, on_failure="stop")
+    policy = TransformersPolicy(settings(folder), asked)
+    (proposals,) = policy.propose([request(parents=(parent,), count=6)])
+    policy.close()
+    assert not policy.summary()["unusable"]
+    assert proposals
+    assert all(proposal.tunables and proposal.sampling["logprobs"] for proposal in proposals)
 
 
 @pytest.mark.parametrize(

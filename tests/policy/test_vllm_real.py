@@ -1,4 +1,4 @@
-"""Real vLLM with a small real model (SmolLM2-135M), where KERNEVO_VLLM_PYTHON names a Python that has both.
+"""Real engines with a small real model (SmolLM2-135M), where KERNEVO_VLLM_PYTHON names a Python that has vLLM and it.
 
 `make vllm-venv` makes one. The model cannot write Triton; it chooses structured rewrites, which proves the machinery.
 """
