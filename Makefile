@@ -65,12 +65,13 @@ bench: install-dev  ## run the CPU benchmarks and write benchmarks/results/*.jso
 	$(BIN)/python -m benchmarks.answers
 	$(BIN)/python -m benchmarks.policy
 
-bench-gpu: install-dev  ## everything that needs an NVIDIA GPU: tests, figures, exploits, abuse, a campaign
+bench-gpu: install-dev  ## everything that needs an NVIDIA GPU: tests, figures, exploits, abuse, campaigns (MODEL=FOLDER: one with a model)
 	$(BIN)/python -m pytest -m gpu
 	$(BIN)/python -m benchmarks.gpu_evaluator
 	$(BIN)/python -m benchmarks.exploits --evaluator gpu --at-once 3 --workers 5 --timeout 10
 	$(BIN)/python -m benchmarks.abuse
 	$(BIN)/python -m benchmarks.gpu_campaign
+	@test -z "$(MODEL)" || $(BIN)/python -m benchmarks.gpu_policy --model "$(MODEL)"
 	$(BIN)/python -m benchmarks.tables
 
 docs: install-dev  ## regenerate the generated parts of docs/ and README

@@ -144,6 +144,21 @@ def _campaign(result: Mapping[str, Any]) -> str:
     )
 
 
+def _one_gpu(result: Mapping[str, Any]) -> str:
+    """A language model and the evaluator on one GPU."""
+    rate = result["completion_tokens"] / result["writing_s"]
+    return (
+        f"**Language model beside the evaluator** ({result['gpu']}): {result['policy']} with {result['model']} on the "
+        f"GPU that times, {result['generations']} generations of {result['task']}, {result['candidates']} candidates "
+        f"in {result['seconds']:.0f} s. {result['valid_share']:.1%} of {result['answered']} structured answers valid, "
+        f"{result['turns_with_logprobs']} of {result['turns']} judged ones with log-probabilities, {rate:.0f} "
+        f"tokens/s. Best kernel {result['best_speedup']:.3f}x over the baseline, *measured*. The model used the GPU "
+        f"for {result['policy_s']:.1f} s in {len(result['policy_intervals'])} intervals, the evaluator alone "
+        f"for {result['alone_s']:.1f} s in {len(result['alone_intervals'])}: {result['overlaps']} overlap. "
+        f"{_source(result)}"
+    )
+
+
 def _abuse(result: Mapping[str, Any]) -> str:
     good, bad = result["good"].values(), result["bad"].values()
     kept = sum(count for row in good for verdict, count in row["mixed"].items() if verdict in row["alone"])
@@ -193,6 +208,7 @@ SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "exploits_gpu": _exploits,
     "gpu_evaluator": _gpu,
     "gpu_campaign": _campaign,
+    "gpu_policy": _one_gpu,
     "abuse": _abuse,
     "policy": _policy,
     "cpu_campaigns": _campaigns,

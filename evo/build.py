@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from evo.config import (
     OpenAIPolicyConfig,
     ReplayPolicyConfig,
     RulePolicyConfig,
+    TransformersPolicyConfig,
     VllmPolicyConfig,
 )
 from evo.monitors import ConsoleMonitor, JsonlMonitor, Monitor
@@ -105,7 +107,8 @@ def token_counter(config: ModelPolicySection) -> TokenCounter:
 
 
 def _vllm(config: VllmPolicyConfig, campaign: CampaignConfig) -> Policy:
-    from policy.vllm_chat import VllmSettings, gpu_guard
+    from policy.local_chat import gpu_guard
+    from policy.vllm_chat import VllmSettings
     from policy.vllm_policy import VllmPolicy
 
     shared = [field.name for field in fields(VllmSettings)]
@@ -114,6 +117,21 @@ def _vllm(config: VllmPolicyConfig, campaign: CampaignConfig) -> Policy:
         model_settings(config),
         _workshop(config, campaign),
         alone=gpu_guard if campaign.evaluator.type == "gpu" else nullcontext,
+    )
+
+
+def _transformers(config: TransformersPolicyConfig, campaign: CampaignConfig) -> Policy:
+    from policy.local_chat import gpu_guard
+    from policy.transformers_engine import TransformersSettings
+    from policy.transformers_policy import TransformersPolicy
+
+    shared = [field.name for field in fields(TransformersSettings)]
+    timed = campaign.evaluator.type == "gpu" and config.device != "cpu"
+    return TransformersPolicy(
+        TransformersSettings(**{name: getattr(config, name) for name in shared}),
+        model_settings(config),
+        _workshop(config, campaign),
+        alone=partial(gpu_guard, int(config.device.partition(":")[2] or 0)) if timed else nullcontext,
     )
 
 
@@ -150,6 +168,7 @@ POLICIES: dict[str, Callable[[Any, CampaignConfig], Policy]] = {
     "rule": _rule,
     "openai": _openai,
     "vllm": _vllm,
+    "transformers": _transformers,
     "replay": _replay,
 }
 

@@ -232,6 +232,29 @@ class VllmPolicyConfig(ModelPolicySection):
     """Do without CUDA graphs, which take memory and half a minute."""
 
 
+class TransformersPolicyConfig(ModelPolicySection):
+    """Runs a language model in this process with `transformers`; needs `pip install 'kernevo[transformers]'`."""
+
+    type: Literal["transformers"]
+    """Which policy proposes."""
+    model: Annotated[str, Field(min_length=1)]
+    """Folder of the model: config.json, weights, tokenizer with a chat template."""
+    adapter: str | None = None
+    """Folder of a LoRA adapter to use."""
+    top_k: PositiveInt | None = None
+    """Tokens that are drawn from at most; all of them when left out."""
+    max_model_len: Annotated[int, Field(ge=512)] | None = None
+    """Tokens of prompt and answer together; the model's own limit when left out."""
+    dtype: Literal["auto", "float16", "bfloat16", "float32"] = "auto"
+    """Number format of the weights; `auto` is their own on a GPU and float32 on a CPU."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    """`cpu`, `cuda`, `cuda:1` …; `auto` is the first visible GPU where there is one."""
+    sleep: bool = True
+    """Move the weights to the CPU between questions, so that kernels have the GPU's memory."""
+    batch: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Answers written at once at most; halved where the GPU's memory runs out."""
+
+
 class ReplayPolicyConfig(Section):
     """Gives the answers that another run recorded, each once, where the same parent is asked about. Needs no model."""
 
@@ -243,7 +266,9 @@ class ReplayPolicyConfig(Section):
     """Folder of the recorded run or a trajectories.jsonl of one; a seed and a search like its own ask most alike."""
 
 
-AnyPolicyConfig = RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig | ReplayPolicyConfig
+AnyPolicyConfig = (
+    RulePolicyConfig | OpenAIPolicyConfig | VllmPolicyConfig | TransformersPolicyConfig | ReplayPolicyConfig
+)
 OnePolicy = Annotated[AnyPolicyConfig, Field(discriminator="type")]
 
 

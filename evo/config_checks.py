@@ -10,7 +10,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from evaluator.yaml_reader import Document, Loc
-from evo.config import AnyPolicyConfig, CampaignConfig, ModelPolicySection, OpenAIPolicyConfig
+from evo.config import (
+    AnyPolicyConfig,
+    CampaignConfig,
+    ModelPolicySection,
+    OpenAIPolicyConfig,
+    TransformersPolicyConfig,
+)
 from evo.config_keys import dotted, nearest
 from evo.config_problems import Problem
 
@@ -80,8 +86,9 @@ def _policies(config: CampaignConfig, document: Document) -> Iterator[Problem]:
             continue
         yield from _rewrites(policy.rewrites, loc, document)
         found = list(_server_problems(policy)) if policy.type == "openai" else []
+        found += _local_problems(policy) if policy.type == "transformers" else []
         if isinstance(policy, ModelPolicySection):
-            found += _tool_problems(policy, calls=policy.type == "openai")
+            found += _tool_problems(policy)
             found += _attempt_problems(policy, config.policies[:index])
         for name, what, fix in found:
             where = (*loc, name)
@@ -136,10 +143,27 @@ def _server_problems(policy: OpenAIPolicyConfig) -> Iterator[tuple[str, str, str
         yield "phases", "no kernel is asked for", "add `generate`"
 
 
-def _tool_problems(policy: ModelPolicySection, calls: bool) -> Iterator[tuple[str, str, str]]:
-    """Key, what is wrong and the fix; `calls` says whether models of this type can call tools."""
-    if policy.tools and not calls:
-        yield "tools", "vllm in this process calls no tools", "remove `tools`, or serve the model and use type: openai"
+def _local_problems(policy: TransformersPolicyConfig) -> Iterator[tuple[str, str, str]]:
+    """Key, what is wrong and the fix."""
+    needed = ["transformers"] if policy.adapter is None else ["transformers", "peft"]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        what = f"transformers needs packages that are not installed: {', '.join(missing)}"
+        yield "type", what, "pip install 'kernevo[transformers]'"
+    if policy.form == "structured" and policy.max_steps > 1:
+        fix = "set `max_steps: 1`, or use type: vllm, which holds answers to any schema"
+        yield "max_steps", "transformers holds answers of one step to their schema, not of several", fix
+
+
+def _tool_problems(policy: ModelPolicySection) -> Iterator[tuple[str, str, str]]:
+    """Key, what is wrong and the fix."""
+    if policy.tools and not isinstance(policy, OpenAIPolicyConfig):
+        kind = str(getattr(policy, "type", ""))
+        yield (
+            "tools",
+            f"{kind} in this process calls no tools",
+            "remove `tools`, or serve the model and use type: openai",
+        )
     elif policy.tools and "analyse" not in policy.phases:
         yield "tools", "tools are used in the analysis, and none is asked for", "set `phases: [analyse, generate]`"
     for name in policy.tools:

@@ -68,6 +68,10 @@ class Answer:
     answer_token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     """Log-probability of each token of the answer, natural logarithm."""
+    model_logprobs: tuple[float, ...] | None = None
+    """Where `logprobs` are of a distribution that temperature, cuts and a schema changed: the model's own, of all."""
+    asked_model: str = ""
+    """What was asked, where that changes while questions wait; `ChatModel.model` otherwise."""
     tool_calls: tuple[ToolCall, ...] = ()
 
 

@@ -204,6 +204,7 @@ def proposal_of(
         "prompt_token_ids": answer.prompt_token_ids,
         "answer_token_ids": answer.answer_token_ids,
         "logprobs": answer.logprobs,
+        "model_logprobs": answer.model_logprobs,
         **sampling,
     }
     return Proposal(

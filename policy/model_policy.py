@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -106,11 +106,15 @@ class ModelPolicy:
 
     def submit(self, requests: Sequence[ProposalRequest]) -> Future[list[list[Proposal]]]:
         """Like `propose`, without waiting: the future holds what `propose` would return or raise."""
+        return self.on_loop(self._answer_all(list(requests)))
+
+    def on_loop(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
+        """Run `work` on the event loop that questions are asked on, without waiting."""
         assert not self._closed
         if self._loop is None:
             self._loop = LoopThread(f"kernevo-{self.name}")
             self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"kernevo-{self.name}-worker")
-        return self._loop.start(self._answer_all(list(requests)))
+        return self._loop.start(work)
 
     def hear(self, task: Task, judged: Sequence[ParentView]) -> None:
         """Keep judged candidates for later prompts. Raises KernevoError when their file cannot be written."""
@@ -314,7 +318,8 @@ class ModelPolicy:
                 self._outcomes.count("duplicates")
                 continue
             known.add(child.program)
-            more = {**self._chat.sampling, "asked_model": self._chat.model, "repairs": asked.repairs, "tools": tools}
+            name = asked.answer.asked_model or self._chat.model
+            more = {**self._chat.sampling, "asked_model": name, "repairs": asked.repairs, "tools": tools}
             proposals.append(proposal_of(request, child, asked.question, asked.answer, self.name, **more))
         self._outcomes.count("proposed", len(proposals))
         return proposals

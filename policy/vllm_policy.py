@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from policy.model_children import Workshop
 from policy.model_policy import ModelPolicy, ModelSettings
-from policy.vllm_chat import VllmChat, VllmSettings
+from policy.vllm_chat import VllmChat, VllmSettings, load
 
 
 class VllmPolicy(ModelPolicy):
@@ -20,5 +21,7 @@ class VllmPolicy(ModelPolicy):
         workshop: Workshop | None = None,
         *,
         alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+        load_engine: Callable[[VllmSettings], Any] = load,
     ) -> None:
-        super().__init__("vllm", VllmChat(engine, alone=alone), workshop or Workshop(), settings)
+        self.chat = VllmChat(engine, alone=alone, load_engine=load_engine)
+        super().__init__("vllm", self.chat, workshop or Workshop(), settings)

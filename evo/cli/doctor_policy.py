@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from evo.cli.check import Check, State
 
 if TYPE_CHECKING:
-    from evo.config import OpenAIPolicyConfig, VllmPolicyConfig
+    from evo.config import OpenAIPolicyConfig, TransformersPolicyConfig, VllmPolicyConfig
     from policy.chat import Answer
     from policy.openai_client import OpenAIClient
 
@@ -37,6 +37,8 @@ def policy_checks(path: str) -> list[Check]:
         name = f"policy {number}" if len(policies) > 1 else "policy"
         if policy.type == "vllm":
             checks.append(_vllm(policy)._replace(name=f"{name}: vllm"))
+        elif policy.type == "transformers":
+            checks += [check._replace(name=f"{name}: {check.name}") for check in _transformers(policy)]
         elif policy.type != "openai":
             checks.append(Check(name, "ok", f"{policy.type}, needs no server"))
         else:
@@ -53,6 +55,42 @@ def _vllm(config: VllmPolicyConfig) -> Check:
         return Check("", "fail", f"{folder} holds no config.json", "set policy.model to the folder of a model")
     found = "is there" if folder.is_dir() else "is no folder here; vLLM will look for a model of that name"
     return Check("", "ok" if folder.is_dir() else "warn", f"{config.model} {found}")
+
+
+def _transformers(config: TransformersPolicyConfig) -> list[Check]:
+    """Whether the packages, the model, the adapter and the device are there; the model is not loaded."""
+    from evaluator.errors import EnvironmentUnusableError
+    from policy.transformers_engine import device_of
+
+    # The packages were looked for when the config was read.
+    checks = [_model_folder(config)]
+    if config.adapter is not None:
+        there = (Path(config.adapter) / "adapter_config.json").is_file()
+        said = "is there" if there else "holds no adapter_config.json"
+        fix = "" if there else "set policy.adapter to the folder of a LoRA adapter"
+        checks.append(Check("adapter", "ok" if there else "fail", f"{config.adapter} {said}", fix))
+    try:
+        checks.append(Check("device", "ok", device_of(config.device)))
+    except EnvironmentUnusableError as error:
+        checks.append(Check("device", "fail", error.message, error.hint))
+    return checks
+
+
+def _model_folder(config: TransformersPolicyConfig) -> Check:
+    folder = Path(config.model)
+    if not (folder / "config.json").is_file():
+        return Check("model", "fail", f"{folder} holds no config.json", "set policy.model to the folder of a model")
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return Check("model", "fail", f"{folder}: no readable tokenizer: {reason}", "put the tokenizer into the folder")
+    if tokenizer.chat_template is None:
+        fix = "use a model that was tuned for chat, or put a chat_template.jinja into the folder"
+        return Check("model", "fail", f"{folder}: its tokenizer has no chat template", fix)
+    return Check("model", "ok", f"{folder} is there, with a chat template")
 
 
 async def _server(config: OpenAIPolicyConfig) -> list[Check]:

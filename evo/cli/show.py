@@ -203,6 +203,10 @@ def sampling_facts(sampling: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield _visible(name), _visible(str(value))
             continue
         shown = f"{len(value)} values"
-        if name == "logprobs" and value and all(isinstance(number, int | float) for number in value):
+        if (
+            name in ("logprobs", "model_logprobs")
+            and value
+            and all(isinstance(number, int | float) for number in value)
+        ):
             shown += f", mean {sum(value) / len(value):.4g}"
         yield _visible(name), shown

@@ -210,3 +210,22 @@ def test_the_probe_finds_out_what_a_gpu_can_measure(monkeypatch):
     assert "GPU probe" not in checks
     assert {"GPU 0", "GPU 0: NVML", "GPU 0: ceilings", "GPU 0: L2"} <= set(checks)
     assert checks["GPU 0: profiler"].state == "ok"
+
+
+def test_a_model_in_this_process_is_looked_for_and_not_loaded(tmp_path, monkeypatch):
+    from tests.policy.tiny_model import write_tiny_model
+
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    model = write_tiny_model(tmp_path / "model", ["some text"])
+    (model / "model.safetensors").unlink()  # what is not there cannot be loaded
+    config = "task: softmax\nbudget: {{evaluations: 3}}\npolicy: {{type: transformers, device: cpu, {}}}\n"
+    Path("good.yaml").write_text(config.format(f"model: {model}"))
+    good = call("doctor", "--policy", "good.yaml")
+    assert good.code == 0, good.out
+    assert "with a chat template" in good.out
+    Path("bad.yaml").write_text(config.format(f"model: {tmp_path}, adapter: {tmp_path}"))
+    bad = call("doctor", "--policy", "bad.yaml")
+    assert bad.code == 4
+    assert "holds no config.json" in bad.out
+    assert "holds no adapter_config.json" in bad.out

@@ -251,6 +251,7 @@ def test_one_dropped_letter_always_leads_back_to_the_key(path, data):
         "evaluator: {type: gpu}",
         "policy: [{type: rule, rewrites: [whole_row]}, {type: openai, model: m, phases: [analyse, generate]}]",
         "policy: {type: vllm, model: m, rewrites: [whole_row]}",
+        "policy: {type: transformers, model: m, device: 'cuda:1', top_k: 50}",
     ],
 )
 def test_a_resolved_config_is_read_back_as_it_was(tmp_path, section):

