@@ -62,8 +62,9 @@ class Judge:
         try:
             return read_answer(answer, prompt.parent, context, _READ[prompt.form], finish_reason=reason).source
         except AnswerError as error:
-            unchanged = error.kind == "unchanged"
-            return RewardInput(status=EvalStatus.SYNTAX_ERROR, parsed=unchanged, unchanged=unchanged)
+            if error.kind == "unchanged":
+                return RewardInput(status=EvalStatus.DUPLICATE, unchanged=True)
+            return RewardInput(status=EvalStatus.SYNTAX_ERROR, parsed=False)
 
     def _evaluator(self, task: str) -> Evaluator:
         if task not in self._evaluators:

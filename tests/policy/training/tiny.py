@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 TEMPLATE = (
@@ -11,8 +12,10 @@ TEMPLATE = (
 CORPUS = ['{"steps":[{"name":"loop_range_options","args":{"num_stages":2}}]}', "def kernel(x_ptr, out_ptr):", "rewrite"]
 
 
-def make(folder: Path, *, template: str | None = TEMPLATE, context: int = 8192) -> Path:
-    """Write a model's folder."""
+def make(
+    folder: Path, *, template: str | None = TEMPLATE, corpus: Sequence[str] = (), words: int = 384, context: int = 8192
+) -> Path:
+    """Write a model's folder; its tokenizer has `words` tokens, made of a `corpus` beside its own."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -22,8 +25,8 @@ def make(folder: Path, *, template: str | None = TEMPLATE, context: int = 8192) 
     raw.decoder = decoders.ByteLevel()
     special = ["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=384, special_tokens=special, initial_alphabet=alphabet)
-    raw.train_from_iterator(CORPUS * 20, trainer)
+    trainer = trainers.BpeTrainer(vocab_size=words, special_tokens=special, initial_alphabet=alphabet)
+    raw.train_from_iterator([*CORPUS * 20, *corpus], trainer)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=raw, pad_token="<|pad|>", eos_token="<|end|>", chat_template=template
     )
@@ -37,6 +40,7 @@ def make(folder: Path, *, template: str | None = TEMPLATE, context: int = 8192) 
         num_attention_heads=2,
         num_key_value_heads=2,
         max_position_embeddings=context,
+        initializer_range=0.2,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
