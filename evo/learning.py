@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.errors import UsageError
-from evo.config import AnyPolicyConfig, CampaignConfig, LearningConfig
+from evo.config import AnyPolicyConfig, CampaignConfig
+from evo.config_learning import LearningConfig
 from evo.events import Learned
 from policy.policy import Policy
 

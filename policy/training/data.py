@@ -130,8 +130,9 @@ def dpo_rows(turns: Sequence[Turn]) -> list[Row]:
 
 
 def prompts_of(turns: Sequence[Turn]) -> list[Prompt]:
-    """Every prompt of the turns once, in the order of birth."""
-    return list({prompt.key: prompt for prompt in map(prompt_of, turns)}.values())
+    """Every prompt of the turns once, in the order of birth; those that ask for values of tunables are left out."""
+    asked = [prompt_of(turn) for turn in turns if turn.sampling.get("form") != "tunables"]
+    return list({prompt.key: prompt for prompt in asked}.values())
 
 
 def prompt_of(turn: Turn) -> Prompt:

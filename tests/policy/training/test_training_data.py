@@ -74,3 +74,7 @@ def test_equal_siblings_make_no_pair():
 
 def test_a_prompt_is_asked_once_however_many_answers_it_had():
     assert data.prompts_of(world.turns()) == [world.PROMPT]
+
+
+def test_a_prompt_for_values_of_tunables_is_not_asked_for_rewrites():
+    assert data.prompts_of(world.turns(sampling={"form": "tunables"})) == []
