@@ -8,6 +8,7 @@ while no stopper fires:
         journal.append(candidate, evaluation)    # before anything else
         scheduler.tell(candidate, evaluation)    # archive, population, Optuna
     trajectories and monitors hear of it
+    every N generations: train on the run, swap the better adapter in      # where `learning` asks for it
 harvest; report
 """
 
@@ -33,6 +34,7 @@ from evo.candidate import Record
 from evo.config import CampaignConfig
 from evo.interrupt import Interrupt
 from evo.journal import Event, Journal, ModelT, parsed, read
+from evo.learning import Learner
 from evo.monitors import Monitors, Step
 from evo.operators import shown
 from evo.run import Run, read_config
@@ -138,6 +140,7 @@ class Campaign:
             interrupted=lambda: self.interrupt.requested,
             clock=lambda: self._seconds,
         )
+        self._learner = Learner(self.config, self.dir.path, policy)
         self._scheduler = Scheduler(
             search,
             self.task,
@@ -175,6 +178,8 @@ class Campaign:
             if not self._scheduler.in_generation:
                 if (reason := self._reason_to_stop()) is not None:
                     return reason
+                if not self._learn():
+                    return INTERRUPTED
                 self._scheduler.ask_ahead()  # a resumed run has not asked yet
                 try:
                     plan = self._scheduler.ask(self._batch_size(self._scheduler.generation))
@@ -190,6 +195,16 @@ class Campaign:
             if self._scheduler.pending:
                 return INTERRUPTED
             self._end_generation((began, self._seconds))
+
+    def _learn(self) -> bool:
+        """Train the policy where that is due; False when the training was interrupted."""
+        generation = self._scheduler.generation
+        if not self._learner.due(generation):
+            return True
+        learned = self._learner.learn(generation, lambda: self._seconds)
+        if learned is not None:
+            self._journal.append(events.LEARNED, learned.model_dump(mode="json"))
+        return learned is not None
 
     def _record(self, plan: Plan) -> None:
         for source in plan.sources:
@@ -304,6 +319,8 @@ class Campaign:
         elif event.kind == events.EVALUATED:
             judged = self._parsed(events.Evaluated, event)
             scheduler.tell(judged.candidate, judged.evaluation)
+        elif event.kind == events.LEARNED:
+            self._learner.apply(self._parsed(events.Learned, event))
         elif event.kind == events.GENERATION:
             before = scheduler.best_before_batch
             batch = scheduler.batch

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, PositiveFloat, PositiveInt, Tag
+from pydantic import BeforeValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
-
-class Section(BaseModel):
-    """Base of every section: unknown keys are errors, values are not coerced across types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+from evo.config_learning import LearningConfig
+from evo.config_section import Section
 
 
 class CpuEvaluatorConfig(Section):
@@ -187,7 +184,7 @@ class OpenAIPolicyConfig(ModelPolicySection):
     """Tokens of prompt and answer together; what the server says when left out, or 8192 where it does not."""
     logprobs: bool = True
     """Ask for the log-probability of every token of an answer, which learning needs."""
-    extra_body: dict[str, Any] = {}
+    extra_body: dict[str, Any] = Field(default={})
     """More fields of every request, e.g. `{chat_template_kwargs: {enable_thinking: false}}`. No place for secrets."""
     timeout_s: PositiveFloat = 120.0
     """Seconds that one attempt may take."""
@@ -380,6 +377,8 @@ class CampaignConfig(Section):
     """When the campaign ends."""
     reward: RewardConfig = RewardConfig()
     """What a child earns in trajectories and exports."""
+    learning: LearningConfig | None = None
+    """Training of the policy between generations; left out, it stays as it is."""
     monitors: tuple[Literal["console", "jsonl"], ...] = ("console", "jsonl")
     """Where progress goes: the console (stderr), `metrics.jsonl`."""
     backend: LocalBackendConfig = LocalBackendConfig()

@@ -224,12 +224,39 @@ def _budget(config: CampaignConfig, document: Document) -> Iterator[Problem]:
         yield Problem(where, "budget", "nothing here ends the campaign for certain", fix)
 
 
+def _learning(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    learning = config.learning
+    if learning is None:
+        return
+    able = [policy for policy in config.policies if policy.type in _ADAPTABLE]
+    found: list[tuple[str, str, str]] = []
+    if len(able) != 1:
+        found.append(("every", f"{len(able)} policies can change their adapter, not one", _ADAPTABLE_FIX))
+    if not (Path(learning.base) / "config.json").is_file():
+        found.append(("base", f"{learning.base!r} holds no model (no config.json)", "give the model's folder"))
+    missing = [name for name in ("trl", "peft") if importlib.util.find_spec(name) is None]
+    if missing:
+        what = f"{learning.method} needs packages that are not installed: {', '.join(missing)}"
+        found.append(("method", what, "pip install 'kernevo[train]'"))
+    if config.evaluator.type == "cpu" and not learning.allow_modelled:
+        fix = "set `learning.allow_modelled: true`, or use `evaluator: {type: gpu}`"
+        found.append(("allow_modelled", "the cpu evaluator's latencies are modelled", fix))
+    for name, what, fix in found:
+        where = ("learning", name)
+        yield Problem(document.value_position(where), dotted(where), what, fix)
+
+
+_ADAPTABLE = ("openai", "transformers")
+"""Types of policy that can change their adapter while they run."""
+_ADAPTABLE_FIX = "use one policy of `type: openai` with vLLM's server"
+
 _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _name,
     _task,
     _target,
     _devices,
     _policies,
+    _learning,
     _objectives,
     _sampler,
     _budget,

@@ -12,6 +12,7 @@ STARTED = "started"
 BATCH = "batch"
 EVALUATED = "evaluated"
 GENERATION = "generation"
+LEARNED = "learned"
 SESSION = "session"
 
 
@@ -55,6 +56,25 @@ class GenerationEnd(Frozen):
     """A draw of the search's random stream at this place: proves that a resumed run continues it."""
     seconds: float
     """Wall-clock seconds of the whole run so far, earlier sessions included."""
+
+
+class Learned(Frozen):
+    """The policy was trained before a generation began."""
+
+    generation: int
+    adapter: str
+    """Folder under the run's `adapters`."""
+    exit_code: int
+    """Of the training; others than 0 left everything as it was."""
+    kept: bool = False
+    """Whether the policy uses the adapter from here on."""
+    version: str = ""
+    before: float | None = None
+    """Mean reward of the probe without the adapter."""
+    after: float | None = None
+    took_s: float = 0.0
+    seconds: float
+    """Wall-clock seconds of the whole run so far."""
 
 
 class Session(Frozen):

@@ -93,7 +93,7 @@ class OpenAIClient:
         self._requests = RateLimit(settings.requests_per_minute)
         self._tokens = RateLimit(settings.tokens_per_minute)
         self._adapter_turn = asyncio.Lock()
-        self._adapter_loaded = False
+        self._loaded: list[str] = []
         self._context: asyncio.Future[int] | None = None
 
     @property
@@ -230,7 +230,7 @@ class OpenAIClient:
         """A wrong model's error with the names that would be right."""
         if error.reason != "wrong_model":
             return error
-        self._adapter_loaded = False  # a server that was started again has forgotten it
+        self._loaded.clear()  # a server that was started again has forgotten them
         try:
             names = list(await self.models())
         except AskError:
@@ -242,9 +242,16 @@ class OpenAIClient:
         if settings.adapter is None or settings.adapter_path is None:
             return
         async with self._adapter_turn:
-            if not self._adapter_loaded:
+            if settings.adapter not in self._loaded:
                 await self.load_adapter(settings.adapter, settings.adapter_path)
-                self._adapter_loaded = True
+                self._loaded.append(settings.adapter)
+            # Questions that are still in flight may be for the adapter before.
+            while len(self._loaded) > 2:
+                await self.unload_adapter(self._loaded.pop(0))
+
+    def use_adapter(self, name: str, path: str | None) -> None:
+        """Ask for another adapter from the next question on; with a path, vLLM loads it from there first."""
+        self.settings = self.settings.model_copy(update={"adapter": name, "adapter_path": path})
 
     async def load_adapter(self, name: str, path: str) -> None:
         """Have vLLM load a LoRA adapter; one of that name that is loaded already is replaced. Raises AskError."""
@@ -273,12 +280,11 @@ class OpenAIClient:
             raise AskError("adapter", f"adapter {body['lora_name']}: {error.message}", hint) from None
 
     async def close(self) -> None:
-        """Unload the adapter that was loaded here, and close connections; safe to call twice."""
+        """Unload the adapters that were loaded here, and close connections; safe to call twice."""
         if self._opened is None:
             return
-        if self._adapter_loaded and self.settings.adapter is not None:
-            self._adapter_loaded = False
+        while self._loaded:
             with contextlib.suppress(AskError):  # a server that is gone holds no adapter
-                await self.unload_adapter(self.settings.adapter)
+                await self.unload_adapter(self._loaded.pop())
         await self._opened.close()
         self._opened = self._context = None

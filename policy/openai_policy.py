@@ -24,3 +24,7 @@ class OpenAIPolicy(ModelPolicy):
     ) -> None:
         self.client = OpenAIClient(server)
         super().__init__("openai", self.client, workshop or Workshop(), settings, tools)
+
+    def use_adapter(self, name: str, path: str | None) -> None:
+        """Ask for another LoRA adapter, by its name on the server; with a path, vLLM loads it from there first."""
+        self.client.use_adapter(name, path)

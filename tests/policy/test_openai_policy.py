@@ -196,6 +196,22 @@ def test_an_adapter_is_loaded_first_asked_by_name_and_unloaded_at_the_end(ask):
     assert proposal.policy_version == "mine"
 
 
+def test_another_adapter_is_asked_from_the_next_question_on_and_old_ones_are_unloaded():
+    with FakeServer(adapters=True) as server:
+        policy = policy_for(server)
+        versions = []
+        for name in (None, "g1", "g2", "g3"):
+            if name is not None:
+                policy.use_adapter(name, f"/adapters/{name}")
+            ((proposal,),) = policy.propose([request()])
+            versions.append(proposal.policy_version)
+            assert name is None or server.adapters[name] == f"/adapters/{name}"
+        assert sorted(server.adapters) == ["g2", "g3"]
+        policy.close()
+        assert server.adapters == {}
+    assert versions == ["tiny", "g1", "g2", "g3"]
+
+
 def test_retry_after_is_kept_to_and_nobody_notices(ask):
     script = [
         fake_server.error(429, "slow down", retry_after="0.01"),
