@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write a run's report.html.",
     "harvest": "Copy a run's best kernels out as plain Python files.",
     "export": "Write a run's trajectories for a training library.",
+    "finetune": "Train a LoRA adapter on runs, for the model that proposes.",
     "evaluate": "Judge one kernel file on a task.",
     "tasks": "List, show and check tasks.",
     "init": "Make a task from a module of your own.",

@@ -1,0 +1,66 @@
+"""Answers written out: every structured answer that applies to a parent, as a tree of tokens. Needs no torch.
+
+A model that samples along the tree answers validly by construction, and its probabilities are those over the answers
+there are; training must then use the same probabilities, or its gradient is another policy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from evaluator.types import Task
+from policy.applicable import Applicable
+from policy.rewrites.base import RewriteContext
+from policy.rule_policy import structured_answer
+from policy.training.data import Prompt
+from policy.types import RewriteStep
+
+Node = dict[int, Any]
+"""Token -> the node behind it."""
+
+
+def answers_of(prompt: Prompt, task: Task, applicable: Applicable) -> list[str]:
+    """Every answer of one step that applies to the prompt's parent; none for forms that are free text."""
+    if prompt.form != "structured":
+        return []
+    found = applicable.all(prompt.parent, RewriteContext.of_task(task))
+    return [
+        structured_answer([RewriteStep(name=name, args=args.model_dump(mode="json"))])
+        for name, settings in found.items()
+        for args in settings
+    ]
+
+
+class Tree:
+    """Token sequences that end with `end`, as a prefix tree."""
+
+    def __init__(self, sequences: Iterable[Sequence[int]], end: int) -> None:
+        self.end = end
+        self.root: Node = {}
+        for tokens in sequences:
+            node = self.root
+            for token in (*tokens, end):
+                node = node.setdefault(token, {})
+
+    def allowed(self, tokens: Sequence[int]) -> list[int]:
+        """Tokens that may follow `tokens`; `end` once they left the tree or ended."""
+        node: Node | None = self.root
+        for token in tokens:
+            node = None if node is None else node.get(token)
+        return list(node) if node else [self.end]
+
+
+class Choices:
+    """The tree of each prompt, made once; None for prompts that are answered freely."""
+
+    def __init__(self, tasks: dict[str, Task], encode: Callable[[str], Sequence[int]], end: int) -> None:
+        """`encode` gives a text's tokens without special ones around it; `end` is the token that ends an answer."""
+        self._tasks, self._encode, self._end = tasks, encode, end
+        self._applicable = Applicable()
+        self.tree = lru_cache(maxsize=1024)(self._tree)
+
+    def _tree(self, prompt: Prompt) -> Tree | None:
+        answers = answers_of(prompt, self._tasks[prompt.task], self._applicable)
+        return Tree((self._encode(answer) for answer in answers), self._end) if answers else None
