@@ -55,10 +55,18 @@ class Tree:
 class Choices:
     """The tree of each prompt, made once; None for prompts that are answered freely."""
 
-    def __init__(self, tasks: dict[str, Task], encode: Callable[[str], Sequence[int]], end: int) -> None:
-        """`encode` gives a text's tokens without special ones around it; `end` is the token that ends an answer."""
+    def __init__(
+        self,
+        tasks: dict[str, Task],
+        encode: Callable[[str], Sequence[int]],
+        end: int,
+        rewrites: Sequence[str] | None = None,
+    ) -> None:
+        """`encode` gives a text's tokens without special ones around it; `end` is the token that ends an answer;
+        `rewrites` are those that answers may use, the whole catalogue when left out. Raises UsageError for others.
+        """
         self._tasks, self._encode, self._end = tasks, encode, end
-        self._applicable = Applicable()
+        self._applicable = Applicable(rewrites)
         self.tree = lru_cache(maxsize=1024)(self._tree)
 
     def _tree(self, prompt: Prompt) -> Tree | None:

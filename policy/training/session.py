@@ -49,7 +49,7 @@ class _Session:
         self.prompts = self._prompts()
         self.checkpoints = self.out / "checkpoints"
         tasks = {name: evaluator.task for name, evaluator in self.evaluators.items()}
-        self.choices = Choices(tasks, self._encode, self.tokenizer.eos_token_id)
+        self.choices = Choices(tasks, self._encode, self.tokenizer.eos_token_id, self.settings.rewrites)
         found = last_checkpoint(self.checkpoints)
         log = MetricsLog(self.out / "metrics.jsonl", 0 if found is None else step_of(found) or 0)
         self.watch = Watch(self.checkpoints, log)

@@ -36,6 +36,8 @@ class TrainingSettings(Frozen):
     context_tokens: int = Field(default=4096, ge=16)
     """Of prompt and answer together; rows that are longer are left out."""
     temperature: float = Field(default=1.0, gt=0)
+    rewrites: tuple[str, ...] | None = None
+    """Rewrites that sampled structured answers may use; the whole catalogue when left out."""
     answers: Answers = "sampled"
     """`sampled`: the model answers anew and is judged; `recorded`: the runs' own answers, importance-corrected."""
     gamma: float = Field(default=1.0, ge=0, le=1)
