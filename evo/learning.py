@@ -6,6 +6,7 @@ its memory. What came of it is journalled; a resumed run swaps the same adapter 
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -13,11 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluator.errors import UsageError
+from evaluator.errors import KernevoError, UsageError
 from evo.config import AnyPolicyConfig, CampaignConfig
 from evo.config_learning import LearningConfig
 from evo.events import Learned
 from policy.policy import Policy
+
+LOG = logging.getLogger("kernevo.learning")
 
 ADAPTERS = "adapters"
 """Folder of the run with an adapter for each training."""
@@ -65,18 +68,25 @@ class Learner:
         if code == 0:
             found |= judged(self._run / ADAPTERS / name)
         learned = Learned.model_validate({**found, "seconds": seconds()})
-        self.apply(learned)
+        try:
+            self.apply(learned)
+        except KernevoError as error:
+            LOG.warning("adapter %s is dropped: %s", name, error.message)
+            return learned.model_copy(update={"kept": False})
         return learned
 
     def apply(self, learned: Learned) -> None:
-        """Make what was learned the policy's: right after a training, and on resume."""
+        """Make what was learned the policy's: right after a training, and on resume.
+
+        Raises KernevoError for an adapter that the policy cannot use, which leaves the one before in use.
+        """
         self._learned.add(learned.generation)
         if not learned.kept:
             return
         folder = self._run.resolve() / ADAPTERS / learned.adapter
-        self._adapter = str(folder)
         assert self._policy is not None
         self._policy.use_adapter(f"{self._run.resolve().name}-{learned.adapter}", str(folder))
+        self._adapter = str(folder)
 
 
 def command(config: LearningConfig, run: Path, name: str, adapter: str | None, generation: int) -> list[str]:

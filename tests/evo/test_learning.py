@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from evaluator.errors import UsageError
+from evaluator.errors import KernevoError, UsageError
 from evo import journal
 from evo.campaign import Campaign
 from evo.config import CampaignConfig
@@ -111,6 +111,21 @@ def test_an_adapter_that_does_worse_on_the_probe_is_dropped(tmp_path):
     _, policy = run(tmp_path / "run", trainer)
     assert [name for name, _ in policy.adapters] == ["run-g0003"]
     assert [one["kept"] for one in learned(tmp_path / "run")] == [True, False]
+
+
+def test_an_adapter_that_the_policy_cannot_load_is_dropped_and_not_gone_on_from(tmp_path):
+    class Refuses(Learns):
+        def use_adapter(self, name, path):
+            if not self.adapters:
+                self.adapters.append(("refused", name))
+                raise KernevoError(f"{path}: does not load")
+            super().use_adapter(name, path)
+
+    trainer = Trainer()
+    _, policy = run(tmp_path / "run", trainer, Refuses())
+    assert [name for name, _ in policy.adapters] == ["refused", "run-g0006"]
+    assert [one["kept"] for one in learned(tmp_path / "run")] == [False, True]
+    assert trainer.option("--adapter") is None
 
 
 def test_a_training_that_fails_leaves_the_policy_and_the_campaign_as_they_are(tmp_path):
