@@ -154,14 +154,14 @@ def test_values_of_tunables_are_held_to_their_schema(server):
     assert all(proposal.tunables and proposal.sampling["logprobs"] for proposal in proposals)
 
 
-@pytest.mark.parametrize("kind", ["vllm", "transformers"])
-def test_the_same_in_one_process(model, tmp_path, kind):
+@pytest.mark.parametrize(("kind", "generations"), [("vllm", 3), ("transformers", 2)])
+def test_the_same_in_one_process(model, tmp_path, kind, generations):
     config = tmp_path / "inproc.yaml"
     config.write_text(
         f"task: softmax\nevaluator: {{type: cpu, timeout_s: 20}}\n"
         f"policy: {{type: {kind}, model: {model}, max_tokens: 128, max_model_len: 8192, on_failure: stop}}\n"
         f"search: {{population: 4, offspring: 4, tuning: {{share: 0.25}}}}\n"
-        f"budget: {{generations: 3}}\nruns_dir: {tmp_path}\n"
+        f"budget: {{generations: {generations}}}\nruns_dir: {tmp_path}\n"
     )
     done = kernevo(PYTHON, "run", str(config))
     assert done.returncode == 0, done.stderr[-3000:]
