@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Scalar = int | float | bool | str
 TimingKind = Literal["measured", "modelled"]
 OpPolicy = Literal["strict", "mixed", "free"]
+Split = Literal["train", "held_out"]
 
 
 class Frozen(BaseModel):
@@ -163,11 +164,13 @@ class Task(Frozen):
     """Small shapes for correctness in the interpreter."""
     family: str = ""
     """e.g. `reduction`, `elementwise`, `matmul`, `attention`: keys priors and the playbook."""
+    split: Split = "train"
+    """`held_out`: for measuring what a policy learned, never for training; exports refuse its turns."""
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 over everything that can change a verdict; part of every cache key."""
-        payload = self.model_dump_json(exclude={"origin", "description", "seed_source"})
+        payload = self.model_dump_json(exclude={"origin", "description", "seed_source", "split"})
         return hashlib.sha256(payload.encode()).hexdigest()
 
 

@@ -346,6 +346,7 @@ class Campaign:
             name=self.dir.path.name,
             task=self.task.name,
             task_fingerprint=self.task.fingerprint,
+            split="held_out" if "held_out" in (self.config.split, self.task.split) else "train",
             seed=self.config.seed,
             config_fingerprint=hashlib.sha256(self.config.model_dump_json().encode()).hexdigest(),
         )

@@ -367,6 +367,8 @@ class CampaignConfig(Section):
     """Every random choice of the search follows from it."""
     task: str
     """A shipped task's name, or the path of a task folder."""
+    split: Literal["train", "held_out"] = "train"
+    """`held_out`: turns of this run measure a policy and are no training data; also said by a task's `split`."""
     evaluator: Annotated[EvaluatorConfig, BeforeValidator(_typed)] = CpuEvaluatorConfig()
     """Who says whether a kernel is right and how fast it is."""
     policy: PolicyConfig = RulePolicyConfig()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from evaluator.types import Evaluation, Frozen
+from evaluator.types import Evaluation, Frozen, Split
 from evo.candidate import Candidate
 
 STARTED = "started"
@@ -24,6 +24,7 @@ class Started(Frozen):
     name: str
     task: str
     task_fingerprint: str
+    split: Split = "train"
     seed: int
     config_fingerprint: str
 

@@ -13,7 +13,7 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -85,18 +85,29 @@ def read(path: Path) -> tuple[list[Event], int]:
     """
     events: list[Event] = []
     good = 0
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
+    for event, length in _whole(path):
+        events.append(event)
+        good += length
+    return events, good
+
+
+def stream(path: Path) -> Iterator[Event]:
+    """The events one by one, as `read` gives them, whatever the length of the file."""
+    return (event for event, _ in _whole(path))
+
+
+def _whole(path: Path) -> Iterator[tuple[Event, int]]:
+    """Every whole line's event and the line's length in bytes."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 warnings.warn(
                     f"{path}:{number}: the last line was torn when the run stopped; it is dropped",
                     TornLineWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
-                break
-            events.append(_checked(path, number, line, expected=len(events)))
-            good += len(line)
-    return events, good
+                return
+            yield _checked(path, number, line, expected=number - 1), len(line)
 
 
 def _checked(path: Path, number: int, line: bytes, expected: int) -> Event:

@@ -29,12 +29,8 @@ class Run:
     @classmethod
     def load(cls, path: str | Path) -> Run:
         """Read a run. Raises UsageError when the folder holds none, JournalError when its journal is damaged."""
-        path = Path(path)
-        run_dir = RunDir(path)
-        if not run_dir.journal.is_file() or not run_dir.config_resolved.is_file():
-            raise UsageError(f"{path}: holds no run (no journal.jsonl)", "kernevo status lists the runs there are")
-        history, _ = journal.read(run_dir.journal)
-        return cls(path, history)
+        history, _ = journal.read(existing(Path(path)).journal)
+        return cls(Path(path), history)
 
     @cached_property
     def config(self) -> CampaignConfig:
@@ -44,11 +40,7 @@ class Run:
     @cached_property
     def environment(self) -> Mapping[str, Any]:
         """Versions and hardware of the first session; empty when the file is gone."""
-        try:
-            facts: dict[str, Any] = json.loads(self.dir.environment.read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError):
-            return {}
-        return facts
+        return read_environment(self.dir)
 
     @cached_property
     def task(self) -> Task:
@@ -157,6 +149,23 @@ class Run:
 
 def _key(record: Record) -> float:
     return record.speedup or 0.0
+
+
+def existing(path: Path) -> RunDir:
+    """The files of a run. Raises UsageError when the folder holds none."""
+    run_dir = RunDir(path)
+    if not run_dir.journal.is_file() or not run_dir.config_resolved.is_file():
+        raise UsageError(f"{path}: holds no run (no journal.jsonl)", "kernevo status lists the runs there are")
+    return run_dir
+
+
+def read_environment(run_dir: RunDir) -> Mapping[str, Any]:
+    """Versions and hardware of a run's first session; empty when the file is gone."""
+    try:
+        facts: dict[str, Any] = json.loads(run_dir.environment.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return facts
 
 
 def read_config(run_dir: RunDir) -> CampaignConfig:

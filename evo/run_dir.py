@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
@@ -122,10 +123,14 @@ class RunDir:
 
     def write_atomically(self, path: Path, text: str) -> None:
         """Write a whole file or nothing. Raises EnvironmentUnusableError on a full or read-only disk."""
+        self.write_parts_atomically(path, [text])
+
+    def write_parts_atomically(self, path: Path, parts: Iterable[str]) -> None:
+        """`write_atomically` for a text that never is in memory as a whole."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             with temporary.open("w", encoding="utf-8", errors="surrogatepass", newline="") as stream:
-                stream.write(text)
+                stream.writelines(parts)
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.replace(path)

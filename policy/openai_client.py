@@ -104,7 +104,8 @@ class OpenAIClient:
     @property
     def sampling(self) -> Mapping[str, Any]:
         """Stored with every answer."""
-        told = {"temperature": self.settings.temperature, "top_p": self.settings.top_p}
+        told: dict[str, Any] = {"temperature": self.settings.temperature, "top_p": self.settings.top_p}
+        told |= {name: value for name, value in self.settings.extra_body.items() if name in ("top_k", "min_p")}
         return told if self.settings.send_seed else {**told, "seed": None}
 
     def spent(self) -> Mapping[str, float]:

@@ -42,6 +42,11 @@ class RewardSettings(Frozen):
     scale: float = Field(default=1.0, gt=0)
     """Factor on the `profile` reward: 1 is the published formula, 0.5 the released code's."""
 
+    @property
+    def label(self) -> str:
+        """The formula's name, with the scale where it matters: equal for rewards that compare."""
+        return f"{self.type} * {self.scale:g}" if self.type == "profile" and self.scale != 1 else self.type
+
 
 class RewardInput(Frozen):
     """Everything a reward may look at."""

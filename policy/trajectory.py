@@ -12,15 +12,15 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
 from evaluator.errors import KernevoError
 from evaluator.source_hash import ast_hash
-from evaluator.types import Evaluation, Frozen
+from evaluator.types import Evaluation, Frozen, Split
 from policy.quality import quality_of
-from policy.reward import Reward, RewardInput, RewardSettings, input_of, reward_of
+from policy.reward import RewardInput, RewardSettings, input_of, reward_of
 from policy.types import Message, Turn
 
 
@@ -33,15 +33,14 @@ class JudgedChild(Frozen):
     generation: int
     operator: str
     island: int = 0
-    turn: int = 0
-    """Place in its chain of turns."""
     source: str
     parent_source: str = ""
     messages: tuple[Message, ...] = ()
     """The prompt; a child without one (a seed, a tuned config) makes no turn but counts in lineages."""
     answer: str = ""
     evaluation: Evaluation
-    parent_evaluation: Evaluation | None = None
+    parent_speedup: float | None = None
+    """The first parent's; None where it failed."""
     sampling: Mapping[str, Any] = Field(default_factory=dict)
     policy: str = "rule"
     policy_version: str = "0"
@@ -52,7 +51,7 @@ class RunMeta(Frozen):
 
     run: str
     task: str
-    split: Literal["train", "held_out"] = "train"
+    split: Split = "train"
     seeds: Mapping[str, int] = Field(default_factory=dict)
     versions: Mapping[str, str] = Field(default_factory=dict)
 
@@ -61,30 +60,39 @@ class TornTurnWarning(UserWarning):
     """The last line of a trajectory file was half written when a process died."""
 
 
-def turns_of(children: Iterable[JudgedChild], meta: RunMeta, reward: RewardSettings | None = None) -> list[Turn]:
-    """The turns of a run. `children` are all its judged candidates in the order of birth.
+class _Place(NamedTuple):
+    """Where a candidate stands in its family."""
+
+    lineage: str
+    """The first ancestor below the seed: what an export caps by. A child of the seed starts its own lineage."""
+    prompted: int
+    """Answers to prompts among it and its first parents."""
+
+
+def turns_of(children: Iterable[JudgedChild], meta: RunMeta, reward: RewardSettings | None = None) -> Iterator[Turn]:
+    """The turns of a run, one by one. `children` are all its judged candidates in the order of birth.
 
     Children without a prompt or answer and those our own harness failed on make no turn: nothing is known of them.
     """
-    turns: list[Turn] = []
     programs: set[str] = set()
-    lineages: dict[str, str] = {}
+    places: dict[str, _Place] = {}
     for child in children:
         program = ast_hash(child.source)
-        lineages[child.candidate_id] = _lineage(child, lineages)
-        if child.messages and child.answer and not child.evaluation.status.blames_harness:
+        place = places[child.candidate_id] = _place(child, places)
+        if _prompted(child) and not child.evaluation.status.blames_harness:
             given = _reward_input(child, program, repeated=program in programs)
-            made = reward_of(given, reward)
-            turns.append(_turn(child, meta, given, made, lineages[child.candidate_id]))
+            yield _turn(child, meta, given, reward or RewardSettings(), place)
         programs.add(program)
-    return turns
 
 
-def _lineage(child: JudgedChild, known: Mapping[str, str]) -> str:
-    """The first ancestor below the seed: what an export caps by. A child of the seed starts its own lineage."""
-    if not child.parent_ids:
-        return ""
-    return known.get(child.parent_ids[0], "") or child.candidate_id
+def _prompted(child: JudgedChild) -> bool:
+    return bool(child.messages and child.answer)
+
+
+def _place(child: JudgedChild, known: Mapping[str, _Place]) -> _Place:
+    parent = known.get(child.parent_ids[0], _Place("", 0)) if child.parent_ids else _Place("", 0)
+    lineage = parent.lineage or child.candidate_id if child.parent_ids else ""
+    return _Place(lineage, parent.prompted + _prompted(child))
 
 
 def _reward_input(child: JudgedChild, program: str, *, repeated: bool) -> RewardInput:
@@ -96,18 +104,18 @@ def _reward_input(child: JudgedChild, program: str, *, repeated: bool) -> Reward
     )
 
 
-def _turn(child: JudgedChild, meta: RunMeta, given: RewardInput, reward: Reward, lineage: str) -> Turn:
-    evaluation = child.evaluation
+def _turn(child: JudgedChild, meta: RunMeta, given: RewardInput, settings: RewardSettings, place: _Place) -> Turn:
+    evaluation, reward = child.evaluation, reward_of(given, settings)
     sampling = dict(child.sampling)
     tokens = {name: sampling.pop(name, None) for name in ("prompt_token_ids", "answer_token_ids", "logprobs")}
     return Turn(
         **meta.model_dump(),
         **tokens,
         group=group_of(child),
-        turn=child.turn,
+        turn=place.prompted - 1,
         candidate_id=child.candidate_id,
         parent_ids=child.parent_ids,
-        lineage=lineage,
+        lineage=place.lineage,
         operator=child.operator,
         island=child.island,
         generation=child.generation,
@@ -121,15 +129,20 @@ def _turn(child: JudgedChild, meta: RunMeta, given: RewardInput, reward: Reward,
         ast_hash=ast_hash(child.source),
         parent_source=child.parent_source,
         status=str(evaluation.status),
+        reason=evaluation.reason,
+        verdicts={stage.name: str(stage.status) for stage in evaluation.stages},
         is_hack=given.hack,
         timing_kind=evaluation.kind,
         speedup=evaluation.speedup,
         speedup_low=given.speedup_low,
-        parent_speedup=child.parent_evaluation.speedup if child.parent_evaluation else None,
+        parent_speedup=child.parent_speedup,
+        timings=evaluation.timings,
         coverage=given.coverage,
         reward=reward.total,
         reward_components=reward.components,
+        reward_type=settings.label,
         target=evaluation.target,
+        evaluator=f"{evaluation.evaluator} {evaluation.evaluator_version}".rstrip(),
     )
 
 
@@ -143,13 +156,16 @@ def group_of(child: JudgedChild) -> str:
 
 def read(path: Path) -> list[Turn]:
     """All turns of a file. A torn last line is dropped with TornTurnWarning; other damage raises KernevoError."""
-    turns: list[Turn] = []
+    return list(stream(path))
+
+
+def stream(path: Path) -> Iterator[Turn]:
+    """The turns of a file one by one, as `read` gives them."""
     for number, line in enumerate(_lines(path), start=1):
         if not line.endswith(b"\n"):
             warnings.warn(f"{path}:{number}: the last line is torn; it is dropped", TornTurnWarning, stacklevel=2)
-            break
-        turns.append(_decode(path, number, line))
-    return turns
+            return
+        yield _decode(path, number, line)
 
 
 def encode(turn: Turn) -> bytes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
-from evaluator.types import Evaluation, Frozen, KernelSource, Scalar, Task
+from evaluator.types import Evaluation, Frozen, KernelSource, Scalar, Split, Task, Timing
 
 Role = Literal["system", "user", "assistant", "tool"]
 Form = Literal["structured", "diff", "full"]
@@ -82,10 +83,11 @@ class Turn(Frozen):
 
     run: str
     task: str
-    split: Literal["train", "held_out"] = "train"
+    split: Split = "train"
     group: str
     """Children of one parent under one identical prompt share a group."""
     turn: int = 0
+    """Place in its chain of turns: how many of its ancestors are answers to prompts as well."""
     candidate_id: str
     parent_ids: tuple[str, ...]
     lineage: str = ""
@@ -99,6 +101,7 @@ class Turn(Frozen):
     answer_token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     sampling: Mapping[str, Any] = Field(default_factory=dict)
+    """temperature, top_p, top_k, seed, finish reason … as far as they are known (docs/llm.md)."""
     policy: str
     policy_version: str
     source: str
@@ -106,6 +109,10 @@ class Turn(Frozen):
     ast_hash: str
     parent_source: str
     status: str
+    reason: str = ""
+    """What the judge says beside the status; empty for most that passed."""
+    verdicts: Mapping[str, str] = Field(default_factory=dict)
+    """Stage of the evaluation -> its verdict, in order; the last one is the status."""
     is_hack: bool
     timing_kind: Literal["measured", "modelled"] | None
     speedup: float | None
@@ -113,9 +120,29 @@ class Turn(Frozen):
     speedup_low: float | None = None
     """Lower end of its 95 % interval; the speedup itself where there is no interval."""
     parent_speedup: float | None = None
+    timings: Mapping[str, Timing] = Field(default_factory=dict)
+    """Workload -> its timing with kind, interval and baseline; empty unless passed."""
     coverage: float | None = None
     reward: float
     reward_components: Mapping[str, float]
+    reward_type: str = "shaped"
+    """The formula and its scale where that is not 1: rewards of different formulas do not compare."""
     seeds: Mapping[str, int] = Field(default_factory=dict)
     target: str = ""
+    """The GPU that timings are of."""
+    evaluator: str = ""
+    """The judge and its version."""
     versions: Mapping[str, str] = Field(default_factory=dict)
+
+    @property
+    def importance_gap(self) -> str:
+        """Why the turn cannot serve importance-corrected training; empty when it can."""
+        if not self.policy_version:
+            return "no policy version"
+        if self.logprobs is None or not self.prompt_token_ids or not self.answer_token_ids:
+            return "no token ids or sampling logprobs"
+        if len(self.logprobs) != len(self.answer_token_ids):
+            return "logprobs that are not one for each answer token"
+        if not all(math.isfinite(value) and value <= 0 for value in self.logprobs):
+            return "logprobs that are no logarithms of probabilities"
+        return ""

@@ -16,7 +16,7 @@ META = RunMeta(run="r", task="softmax", seeds={"campaign": 7}, versions={"triton
 
 
 def made(*children, **options):
-    return turns_of(children, META, **options)
+    return list(turns_of(children, META, **options))
 
 
 def test_a_turn_holds_prompt_answer_verdict_and_reward():

@@ -44,7 +44,7 @@ def child(number: int, judged: Evaluation | None = None, **changes) -> JudgedChi
         "messages": (Message(role="system", content="rules"), Message(role="user", content="make it fast")),
         "answer": f'{{"steps": [{number}]}}',
         "evaluation": judged or evaluation(source, speedup=1.2),
-        "parent_evaluation": evaluation("x = 0\n"),
+        "parent_speedup": 1.0,
     }
     return JudgedChild(**{**given, **changes})
 
