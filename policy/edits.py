@@ -16,7 +16,7 @@ from policy.answers.text import Answer, clean, prose
 from policy.rewrites.base import RewriteContext
 from policy.types import RewriteStep
 
-__all__ = ["AnswerError", "AnswerKind", "Edit", "Form", "read_answer"]
+__all__ = ["READ_FORMS", "AnswerError", "AnswerKind", "Edit", "Form", "read_answer"]
 
 Form = Literal["structured", "diff", "full"]
 
@@ -25,6 +25,13 @@ ASKED: dict[Form, str] = {
     "diff": "search/replace blocks (<<<<<<< SEARCH, =======, >>>>>>> REPLACE)",
     "full": "the whole file in one ```python fence",
 }
+
+READ_FORMS: dict[Form, tuple[Form, ...]] = {
+    "structured": ("structured",),
+    "diff": ("diff", "full"),
+    "full": ("full", "diff"),
+}
+"""Form asked for -> forms that are read."""
 
 
 @dataclass(frozen=True)

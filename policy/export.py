@@ -1,24 +1,59 @@
 """Exports: turns as datasets for training libraries.
 
 `export(turns, "trl-grpo", folder)` writes a folder that `datasets.load_dataset(folder)` reads. Turns of held-out
-tasks and modelled timings are refused unless the caller says that they are wanted.
+tasks and modelled timings are refused unless the caller says that they are wanted. Memory does not grow with prompts,
+answers and sources: turns wait on the disk, and rows are written one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from evaluator.errors import KernevoError, UsageError
 from evaluator.nearest import nearest
 from evaluator.version import __version__
-from policy.exports import trl_grpo, trl_sft, writer
-from policy.exports.base import Format, Options, Row, component_names
+from policy.exports import (
+    openevolve,
+    openrlhf,
+    prime_rl,
+    prime_sft,
+    skyrl,
+    trl_dpo,
+    trl_grpo,
+    trl_kto,
+    trl_sft,
+    verl,
+    verl_sft,
+    writer,
+)
+from policy.exports.base import COMPONENTS, Format, Options, Pick, Row, Selection
 from policy.exports.card import card
+from policy.exports.checks import check_allowed, check_fits, check_folder
+from policy.exports.shelf import Shelf
+from policy.exports.splits import split_of, tasks_to_test
+from policy.exports.tally import Tally
 from policy.types import Turn
 
-FORMATS: dict[str, Format] = {chosen.name: chosen for chosen in (trl_sft.FORMAT, trl_grpo.FORMAT)}
+FORMATS: dict[str, Format] = {
+    module.FORMAT.name: module.FORMAT
+    for module in (
+        trl_sft,
+        trl_grpo,
+        trl_dpo,
+        trl_kto,
+        verl,
+        verl_sft,
+        openrlhf,
+        skyrl,
+        prime_rl,
+        prime_sft,
+        openevolve,
+    )
+}
 """Name on the command line -> format."""
 
 
@@ -29,19 +64,24 @@ class Exported:
     folder: Path
     files: tuple[Path, ...]
     rows: int
+    splits: dict[str, int]
+    """Split -> rows."""
     considered: int
     """Turns there were to choose from."""
+    left_out: dict[str, int]
+    """Why turns are in no row -> how many."""
     timing_kinds: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 def export(
-    turns: Sequence[Turn],
+    turns: Iterable[Turn],
     format: str,
     folder: Path,
     *,
     allow_modelled: bool = False,
     allow_held_out: bool = False,
+    split_by: Literal["task"] | None = None,
     force: bool = False,
     options: Options | None = None,
 ) -> Exported:
@@ -50,30 +90,70 @@ def export(
     Raises UsageError for an unknown format, a folder that is in use, refused turns; KernevoError when nothing is
     left to export; EnvironmentUnusableError when the folder cannot be written.
     """
-    chosen = format_named(format)
-    _check_allowed(turns, allow_modelled=allow_modelled, allow_held_out=allow_held_out)
-    _check_folder(folder, force=force)
-    kept = chosen.select(turns, options or Options())
-    if not kept:
-        raise KernevoError(f"{chosen.name}: none of {len(turns)} turns can be exported", chosen.empty_hint)
-    components = component_names(kept)
-    rows = [_complete(chosen.row(turn), chosen, components) for turn in kept]
-    text = card(chosen, kept, components, len(turns), __version__)
-    writer.write(folder, rows, dict(chosen.features), components, text)
+    chosen, options = format_named(format), options or Options()
+    check_folder(folder, force=force)
+    with Shelf() as shelf:
+        found = _shelve(turns, shelf)
+        check_allowed(found, allow_modelled=allow_modelled, allow_held_out=allow_held_out)
+        check_fits(chosen, found, options)
+        selection = chosen.select(shelf, options)
+        if not selection.picks:
+            raise KernevoError(f"{chosen.name}: none of {len(shelf)} turns can be exported", chosen.empty_hint)
+        drawn = tasks_to_test(found.facts["tasks"], found.held_out) if split_by == "task" else frozenset()
+        return _write(chosen, shelf, selection, folder, sorted(found.components), drawn, options)
+
+
+def _shelve(turns: Iterable[Turn], shelf: Shelf) -> Tally:
+    found = Tally()
+    for turn in turns:
+        found.add(turn)
+        shelf.append(turn)
+    return found
+
+
+def _write(
+    chosen: Format,
+    shelf: Shelf,
+    selection: Selection,
+    folder: Path,
+    components: list[str],
+    drawn: frozenset[str],
+    options: Options,
+) -> Exported:
+    used, rows = Tally(), Counter[str]()
+    seen: set[int] = set()
+    with writer.opened(folder, chosen.features, components) as out:
+        for pick in selection.picks:
+            members = [shelf[place] for place in pick.places]
+            for place, turn in zip(pick.places, members, strict=True):
+                if place not in seen:
+                    used.add(turn)
+                    seen.add(place)
+            used.add_values(pick.values)
+            split = split_of(members[0], drawn)
+            rows[split] += 1
+            out.add(split, _row(chosen, members, pick, options, components))
+        for name, content in chosen.files(used).items():
+            out.add_file(name, content)
+        told = card(chosen, used, selection, rows=rows, considered=len(shelf), writer=out, version=__version__)
+        out.add_file(writer.CARD, told)
     return Exported(
         folder=folder,
         files=tuple(writer.files_of(folder)),
-        rows=len(rows),
-        considered=len(turns),
-        timing_kinds=tuple(sorted({turn.timing_kind for turn in kept if turn.timing_kind})),
-        notes=tuple(chosen.notes(kept)),
+        rows=rows.total(),
+        splits=dict(rows),
+        considered=len(shelf),
+        left_out=dict(selection.left_out),
+        timing_kinds=tuple(sorted({kind for kind, _ in used.judges})),
+        notes=tuple(chosen.notes(used)),
     )
 
 
-def _complete(row: Row, chosen: Format, components: list[str]) -> Row:
-    """Give every row the same reward components: one that did not apply contributed 0."""
+def _row(chosen: Format, members: list[Turn], pick: Pick, options: Options, components: list[str]) -> Row:
+    """The row, with the same reward components as every other: one that did not apply contributed 0."""
+    row = chosen.row(members, pick, options)
     for name, kind in chosen.features.items():
-        if kind == "components":
+        if kind == COMPONENTS:
             row[name] = {component: row[name].get(component, 0.0) for component in components}
     return row
 
@@ -83,27 +163,3 @@ def format_named(name: str) -> Format:
     if name in FORMATS:
         return FORMATS[name]
     raise UsageError(f"no export format {name!r}", nearest(name, FORMATS))
-
-
-def _check_allowed(turns: Sequence[Turn], *, allow_modelled: bool, allow_held_out: bool) -> None:
-    held_out = sorted({turn.task for turn in turns if turn.split == "held_out"})
-    if held_out and not allow_held_out:
-        raise UsageError(
-            f"held-out task {held_out[0]} is not for training",
-            "leave its run out; --allow-held-out exports it for evaluation",
-        )
-    modelled = sum(turn.timing_kind == "modelled" for turn in turns)
-    if modelled and not allow_modelled:
-        raise UsageError(
-            f"{modelled} of {len(turns)} turns have modelled timings, which are no measured reward",
-            "--allow-modelled exports them with timing_kind=modelled in every row; a run on a GPU measures",
-        )
-
-
-def _check_folder(folder: Path, *, force: bool) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder}: a file, not a folder", "give a folder with --out")
-    if force or not folder.is_dir():
-        return
-    if any(folder.iterdir()):
-        raise UsageError(f"{folder}: not empty; nothing was overwritten", "give another folder, or --force")

@@ -20,20 +20,13 @@ from policy.applicable import Applicable, parses
 from policy.attempts import AttemptStore
 from policy.chat import Answer, AskError, Question
 from policy.context import WIDTH, Context
-from policy.edits import AnswerError, Edit, read_answer
+from policy.edits import READ_FORMS, AnswerError, Edit, read_answer
 from policy.prompting import Phase, Prompt, PromptTooLongError, Repair, build_prompt
 from policy.reward import RewardSettings
 from policy.rewrites.base import RewriteContext
 from policy.rewrites.catalogue import json_schema, one_step_schema, rewrite_named
 from policy.tokens import ByRatio, TokenCounter
 from policy.types import Form, ParentView, Proposal, ProposalRequest
-
-_FORMS: dict[Form, tuple[Form, ...]] = {
-    "structured": ("structured",),
-    "diff": ("diff", "full"),
-    "full": ("full", "diff"),
-}
-"""Form asked for -> forms that are read."""
 
 # Keeps this draw apart from what else is drawn from a request's seed.
 _TUNING = 0x74756E65
@@ -167,7 +160,7 @@ class Workshop:
         parent = request.parents[0].source.text
         if phase != "tune":
             context = RewriteContext.of_task(request.task)
-            return read_answer(answer.text, parent, context, _FORMS[self.form], finish_reason=answer.finish_reason)
+            return read_answer(answer.text, parent, context, READ_FORMS[self.form], finish_reason=answer.finish_reason)
         found = read_tuning(answer.text, parent, finish_reason=answer.finish_reason)
         return Edit(
             found.source,

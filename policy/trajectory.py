@@ -173,6 +173,11 @@ def encode(turn: Turn) -> bytes:
     return json.dumps(turn.model_dump(mode="json")).encode() + b"\n"
 
 
+def decode(line: bytes) -> Turn:
+    """The turn of one line that `encode` wrote. Raises ValueError for anything else."""
+    return Turn.model_validate(json.loads(line))
+
+
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as stream:
@@ -183,7 +188,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _decode(path: Path, number: int, line: bytes) -> Turn:
     try:
-        return Turn.model_validate(json.loads(line))
+        return decode(line)
     except (ValueError, ValidationError) as error:
         first = str(error).splitlines()[0]
         raise KernevoError(

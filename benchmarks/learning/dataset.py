@@ -52,7 +52,7 @@ def _source(evaluator: RecordedEvaluator, rows: Sequence[Measured]) -> Source:
                 "parent_source": parent.source.text,
                 "messages": structured_prompt(_request(pair, parent, evaluator), applicable(pair, parent.source.text)),
                 "answer": structured_answer([row.step]),
-                "parent_evaluation": judged[row.parent],
+                "parent_speedup": judged[row.parent].speedup,
                 "sampling": {"form": "structured"},
             }
         )

@@ -1,58 +1,59 @@
-"""The dataset card: what the rows are, where they come from, and what they must not be used for."""
+"""The dataset card: what the rows are, where they come from, what was left out, what they must not be used for."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
-from policy.exports.base import Format
-from policy.exports.writer import DATA, feature_lines
-from policy.types import Turn
+from policy.exports.base import Format, Selection
+from policy.exports.tally import Tally
+from policy.exports.writer import Writer, data
 
 BINS = 10
 BAR = 30
 
 
-def card(chosen: Format, turns: Sequence[Turn], components: list[str], considered: int, version: str) -> str:
-    """The whole README.md, its YAML head included."""
-    head = ["---", "configs:", "- config_name: default", "  data_files:", "  - split: train", f"    path: {DATA}"]
-    head += [*feature_lines(dict(chosen.features), components), "---"]
-    kinds = _counts(turn.timing_kind or "none (failed)" for turn in turns)
+def card(
+    chosen: Format,
+    used: Tally,
+    selection: Selection,
+    *,
+    rows: Mapping[str, int],
+    considered: int,
+    writer: Writer,
+    version: str,
+) -> str:
+    """The whole README.md, its YAML head included. `used` are the turns in the rows, `rows` the rows by split."""
+    head = ["---", "configs:", "- config_name: default", "  data_files:"]
+    for split in writer.splits:
+        head += [f"  - split: {split}", f"    path: {data(split)}"]
     lines = [
+        *head,
+        *writer.feature_lines(),
+        "---",
+        "",
         f"# {chosen.name} export",
         "",
         f"{chosen.about} Written by Kernevo {version}.",
         "",
-        f"* rows: {len(turns)} of {considered} turns",
-        f"* timing kind: {kinds}",
-        f"* tasks: {_counts(turn.task for turn in turns)}",
-        f"* splits: {_counts(turn.split for turn in turns)}",
-        f"* groups: {len({(turn.run, turn.group) for turn in turns})}",
+        f"* rows: {sum(rows.values())}, of {used.turns} turns, of {considered} turns in the runs",
+        f"* files: {', '.join(f'{data(split)} ({rows[split]})' for split in writer.splits)}",
+        f"* timing kind: {_counts(used.facts['timings'])}",
+        f"* tasks: {_counts(used.facts['tasks'])}",
+        f"* splits: {_counts(used.facts['splits'])}",
+        f"* groups: {len(used.groups)}",
         "",
-        *_warnings(turns),
-        *(f"> {note}\n" for note in chosen.notes(turns)),
+        *_warnings(used),
+        *(f"> {note}\n" for note in chosen.notes(used)),
+        *_left_out(selection),
         "## Verdicts",
         "",
-        *_table("verdict", Counter(turn.status for turn in turns)),
-        "## Rewards",
-        "",
-        "```",
-        *histogram([turn.reward for turn in turns]),
-        "```",
-        "",
-        "## Provenance",
-        "",
-        *_provenance(turns),
-        "## Loading",
-        "",
-        "```python",
-        "from datasets import load_dataset",
-        "",
-        'rows = load_dataset("path/of/this/folder", split="train")',
-        "```",
-        "",
+        *_table("verdict", used.facts["statuses"]),
+        *_rewards(used),
+        *_provenance(used),
+        *_loading(writer.splits[0]),
     ]
-    return "\n".join([*head, "", *lines])
+    return "\n".join(lines)
 
 
 def histogram(values: Sequence[float]) -> list[str]:
@@ -70,29 +71,69 @@ def histogram(values: Sequence[float]) -> list[str]:
     ]
 
 
-def _warnings(turns: Sequence[Turn]) -> list[str]:
-    if not any(turn.timing_kind == "modelled" for turn in turns):
+def _warnings(used: Tally) -> list[str]:
+    found = []
+    if used.modelled:
+        found.append(
+            "> **Modelled timings** (`--allow-modelled`). Latencies here come from a cost model, not a clock; rows say "
+            "so in `timing_kind`. A policy trained on them learns what the model rewards, which need not be what the "
+            "hardware does.\n"
+        )
+    if used.held_out:
+        found.append(
+            f"> **Held-out tasks** (`--allow-held-out`): {', '.join(sorted(used.held_out))}. They are for measuring "
+            "what a policy learned and lie in the split `test`; never train on them.\n"
+        )
+    return found
+
+
+def _left_out(selection: Selection) -> list[str]:
+    if not selection.left_out:
         return []
+    return ["## Left out", "", *_table("why", selection.left_out)]
+
+
+def _rewards(used: Tally) -> list[str]:
+    formulas = ", ".join(sorted(used.reward_types))
     return [
-        "> **Modelled timings.** Latencies here come from a cost model, not a clock; rows say so in `timing_kind`. "
-        "A policy trained on them learns what the model rewards, which need not be what the hardware does.\n"
+        "## Rewards",
+        "",
+        f"Formula: {formulas} (of the turns in the rows).",
+        "",
+        "```",
+        *histogram(used.rewards),
+        "```",
+        "",
     ]
 
 
-def _provenance(turns: Sequence[Turn]) -> list[str]:
-    versions = {f"{name} {value}" for turn in turns for name, value in turn.versions.items()}
-    facts = {
-        "runs": _counts(turn.run for turn in turns),
-        "targets": _counts(turn.target or "unknown" for turn in turns),
-        "policies": _counts(f"{turn.policy} {turn.policy_version}" for turn in turns),
-        "operators": _counts(turn.operator for turn in turns),
-        "versions": ", ".join(sorted(versions)) or "unknown",
-    }
-    return [*(f"* {name}: {value}" for name, value in facts.items()), ""]
+def _provenance(used: Tally) -> list[str]:
+    facts = {name: _counts(used.facts[name]) for name in ("runs", "targets", "policies", "operators")}
+    versions = ", ".join(sorted(used.facts["versions"])) or "unknown"
+    return [
+        "## Provenance",
+        "",
+        *(f"* {name}: {value}" for name, value in facts.items()),
+        f"* versions: {versions}",
+        "",
+    ]
 
 
-def _counts(values: Iterable[str]) -> str:
-    return ", ".join(f"{name} ({count})" for name, count in sorted(Counter(values).items())) or "none"
+def _loading(split: str) -> list[str]:
+    return [
+        "## Loading",
+        "",
+        "```python",
+        "from datasets import load_dataset",
+        "",
+        f'rows = load_dataset("path/of/this/folder", split="{split}")',
+        "```",
+        "",
+    ]
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in sorted(counts.items())) or "none"
 
 
 def _table(heading: str, counts: Counter[str]) -> list[str]:

@@ -8,18 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policy.exports.base import PROVENANCE, Format, Options, Row, as_json, messages, number, provenance, text
+from policy.exports.base import (
+    COMPONENTS,
+    MESSAGES,
+    PROVENANCE,
+    Format,
+    Options,
+    Pick,
+    Row,
+    Selection,
+    as_json,
+    messages,
+    number,
+    provenance,
+    text,
+)
+from policy.exports.tally import Tally
 from policy.types import Turn
 
 
-def _select(turns: Sequence[Turn], options: Options) -> list[Turn]:
-    return [turn for turn in turns if not (turn.is_hack and turn.reward > 0)]
+def _select(turns: Sequence[Turn], options: Options) -> Selection:
+    chosen = Selection()
+    for place, turn in enumerate(turns):
+        if turn.is_hack and turn.reward > 0:
+            chosen.left_out["a hack with a positive reward"] += 1
+        else:
+            chosen.keep(place)
+    return chosen
 
 
-def _row(turn: Turn) -> Row:
+def _row(turns: Sequence[Turn], pick: Pick, options: Options) -> Row:
+    (turn,) = turns
     return {
         "prompt": messages(turn),
         **provenance(turn),
+        "reward_type": turn.reward_type,
         "reward_components": {name: number(value) for name, value in turn.reward_components.items()},
         "is_hack": turn.is_hack,
         "coverage": number(turn.coverage),
@@ -35,13 +58,12 @@ def _row(turn: Turn) -> Row:
     }
 
 
-def _notes(turns: Sequence[Turn]) -> list[str]:
+def _notes(tally: Tally) -> list[str]:
     notes = ["Rows of one `group` share one prompt. To sample new answers in a trainer, keep one row of each group."]
-    without = sum(turn.logprobs is None for turn in turns)
-    if without:
+    if tally.without_logprobs:
         notes.append(
-            f"{without} of {len(turns)} rows have no sampling logprobs: good for on-policy training from the prompts, "
-            "for SFT, DPO and KTO, not for importance-corrected training on the stored answers."
+            f"{tally.without_logprobs} of {tally.turns} rows have no sampling logprobs: good for on-policy training "
+            "from the prompts, for SFT, DPO and KTO, not for importance-corrected training on the stored answers."
         )
     return notes
 
@@ -50,9 +72,10 @@ FORMAT = Format(
     name="trl-grpo",
     about="Prompts with judged answers for GRPO, for TRL's `GRPOTrainer`.",
     features={
-        "prompt": "messages",
+        "prompt": MESSAGES,
         **PROVENANCE,
-        "reward_components": "components",
+        "reward_type": "string",
+        "reward_components": COMPONENTS,
         "is_hack": "bool",
         "coverage": "float64",
         "answer": "string",
@@ -69,4 +92,5 @@ FORMAT = Format(
     row=_row,
     empty_hint="a run has turns once its policy has proposed children: let it judge more than the seed",
     notes=_notes,
+    compares_rewards=True,
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluator.errors import KernevoError, UsageError
-from policy.exports import trl_sft
+from policy.exports import elite
 from policy.exports.base import Options, messages, text
 from policy.training.settings import TrainingSettings
 from policy.types import Form, Message, Turn
@@ -94,13 +94,14 @@ def sft_rows(turns: Sequence[Turn], settings: TrainingSettings) -> list[Row]:
     options = Options(min_gain=settings.min_gain, per_lineage=settings.per_lineage)
     seen: set[tuple[str, str]] = set()
     rows: list[Row] = []
-    for turn in trl_sft.FORMAT.select(turns, options):
+    for pick in elite.elites(turns, options).picks:
+        turn = turns[pick.places[0]]
         key = (prompt_of(turn).key, turn.answer)
         if key not in seen:
             seen.add(key)
             rows.append({"prompt": messages(turn), "completion": _answer(turn)})
     if not rows:
-        raise KernevoError(f"sft: none of {len(turns)} turns is an elite step", trl_sft.FORMAT.empty_hint)
+        raise KernevoError(f"sft: none of {len(turns)} turns is an elite step", elite.EMPTY_HINT)
     return rows
 
 

@@ -9,18 +9,12 @@ from evaluator.errors import UsageError
 from evaluator.protocol import Evaluator
 from evaluator.source_hash import ast_hash
 from evaluator.types import EvalStatus, Evaluation, EvaluationJob, KernelSource
-from policy.edits import AnswerError, read_answer
+from policy.edits import READ_FORMS, AnswerError, read_answer
 from policy.quality import quality_of
 from policy.reward import RewardInput, RewardSettings, input_of, reward_of
 from policy.rewrites.base import RewriteContext
 from policy.training.data import Prompt
 from policy.types import Form
-
-_READ: dict[Form, tuple[Form, ...]] = {
-    "structured": ("structured",),
-    "diff": ("diff", "full"),
-    "full": ("full", "diff"),
-}
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,7 @@ class Judge:
         context = RewriteContext.of_task(self._evaluator(prompt.task).task)
         reason = "length" if cut else "stop"
         try:
-            return read_answer(answer, prompt.parent, context, _READ[prompt.form], finish_reason=reason).source
+            return read_answer(answer, prompt.parent, context, READ_FORMS[prompt.form], finish_reason=reason).source
         except AnswerError as error:
             if error.kind == "unchanged":
                 return RewardInput(status=EvalStatus.DUPLICATE, unchanged=True)

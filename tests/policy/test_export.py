@@ -3,19 +3,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
 from evaluator.errors import EnvironmentUnusableError, KernevoError, UsageError
+from evaluator.task import load_task
 from policy.export import FORMATS, export
 from policy.exports import writer
 from policy.exports.base import Options
-from tests.policy.turns import failed_turn, turn
+from tests.policy.turns import failed_turn, sampled_turn, turn
 
 datasets = pytest.importorskip("datasets")
 
 LEARNING_COLUMNS = {"task", "split", "group", "candidate_id", "parent_id", "reward", "reward_components", "speedup"}
 LEARNING_COLUMNS |= {"timing_kind", "status", "answer", "source"}
+TASKS = {"r": load_task("softmax"), "s": load_task("swiglu")}
 NASTY = 'é 🚀 \u2028 \x1b[31m \\ "quoted" </script> {{ }} \r\n\ttab \x00'
 
 
@@ -60,10 +63,15 @@ def test_sft_rows_are_whole_conversations_of_steps_that_gained(tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_loads_from_jsonl_and_from_parquet_alike(tmp_path, name):
-    export(mixed(), name, tmp_path / "out")
+def test_every_format_loads_from_jsonl_and_from_parquet_alike_with_the_rows_it_says(tmp_path, name):
+    turns = [*mixed(), sampled_turn(5), sampled_turn(6, reward=0.1)]
+    done = export(turns, name, tmp_path / "out", options=Options(tasks=TASKS))
     parquet = datasets.load_dataset("parquet", data_files=str(tmp_path / "out" / "train.parquet"), split="train")
-    assert load(tmp_path / "out").to_list() == parquet.to_list()
+    rows = load(tmp_path / "out")
+    assert rows.to_list() == parquet.to_list()
+    assert rows.features == parquet.features
+    assert done.rows == len(rows) > 0
+    assert f"rows: {done.rows}, of" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_a_hack_never_reaches_sft_whatever_its_reward_says(tmp_path):
@@ -111,13 +119,15 @@ def test_held_out_tasks_are_refused_even_when_modelled_timings_are_allowed(tmp_p
     with pytest.raises(UsageError, match=r"held-out task secret(.|\n)*--allow-held-out"):
         export(turns, "trl-grpo", tmp_path / "out", allow_modelled=True)
     export(turns, "trl-grpo", tmp_path / "out", allow_held_out=True)
-    assert [row["split"] for row in load(tmp_path / "out")] == ["train", "held_out"]
+    rows = datasets.load_dataset(str(tmp_path / "out"))
+    assert {split: list(found["split"]) for split, found in rows.items()} == {"train": ["train"], "test": ["held_out"]}
+    assert "**Held-out tasks** (`--allow-held-out`): secret" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_empty_selection_is_an_error_that_says_what_to_do(tmp_path, name):
     with pytest.raises(KernevoError, match="none of 0 turns") as caught:
-        export([], name, tmp_path / "out")
+        export([], name, tmp_path / "out", split_by="task")
     assert caught.value.hint
     assert not (tmp_path / "out").exists()
 
@@ -176,7 +186,7 @@ def test_columns_keep_their_types_when_the_first_thousands_of_rows_are_null(tmp_
 def test_the_card_counts_rows_rewards_and_says_where_they_come_from(tmp_path):
     export(mixed(), "trl-grpo", tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "rows: 4 of 4 turns" in card
+    assert "rows: 4, of 4 turns, of 4 turns in the runs" in card
     assert "measured (2), none (failed) (2)" in card
     assert "| wrong_value | 1 |" in card
     assert "triton 3.9.0" in card
@@ -188,9 +198,91 @@ def test_the_card_counts_rows_rewards_and_says_where_they_come_from(tmp_path):
 def test_without_pyarrow_the_jsonl_is_still_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     done = export([turn(1)], "trl-grpo", tmp_path / "out")
-    assert [path.name for path in done.files] == [writer.DATA, writer.CARD]
-    [row] = [json.loads(line) for line in (tmp_path / "out" / writer.DATA).read_text().splitlines()]
+    assert [path.name for path in done.files] == ["train.jsonl", "README.md"]
+    [row] = [json.loads(line) for line in (tmp_path / "out" / "train.jsonl").read_text().splitlines()]
     assert row["candidate_id"] == "c000001"
+    with pytest.raises(EnvironmentUnusableError, match=r"verl-sft: its trainer reads Parquet(.|\n)*kernevo\[train\]"):
+        export([turn(1)], "verl-sft", tmp_path / "verl")
+
+
+def test_the_card_says_what_was_left_out_and_why(tmp_path):
+    turns = [*mixed(), turn(5, answer=turn(1).answer)]
+    done = export(turns, "trl-sft", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert done.left_out == {
+        "failed": 1,
+        "a hack": 1,
+        "gains less than 5% over its parent": 1,
+        "the same answer to the same prompt": 1,
+    }
+    assert all(f"| {why} | {count} |" for why, count in done.left_out.items() if why in card)
+    assert done.rows + sum(done.left_out.values()) == done.considered
+
+
+def test_split_by_task_keeps_each_task_on_one_side(tmp_path):
+    tasks = ["softmax", "matmul", "swiglu", "rms_norm", "attention"]
+    turns = [turn(number, task=tasks[number % 5], group=f"g{number}") for number in range(1, 31)]
+    done = export(turns, "trl-grpo", tmp_path / "out", split_by="task")
+    rows = datasets.load_dataset(str(tmp_path / "out"))
+    sides = {split: set(found["task"]) for split, found in rows.items()}
+    assert len(sides["test"]) == 1
+    assert sides["train"] | sides["test"] == set(tasks)
+    assert not sides["train"] & sides["test"]
+    assert done.splits == {"train": 24, "test": 6}
+
+
+def test_split_by_task_tests_on_the_held_out_tasks_wherever_they_occur(tmp_path):
+    turns = [turn(1), turn(2, task="swiglu", split="held_out"), turn(3, task="swiglu", run="s"), turn(4)]
+    export(turns, "trl-grpo", tmp_path / "out", split_by="task", allow_held_out=True)
+    rows = datasets.load_dataset(str(tmp_path / "out"))
+    assert {split: list(found["task"]) for split, found in rows.items()} == {
+        "train": ["softmax", "softmax"],
+        "test": ["swiglu", "swiglu"],
+    }
+
+
+def test_split_by_task_needs_two_tasks(tmp_path):
+    with pytest.raises(UsageError, match="needs two tasks, and the runs have softmax"):
+        export([turn(1)], "trl-grpo", tmp_path / "out", split_by="task")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_over_one_with_a_test_split_leaves_no_stale_rows(tmp_path):
+    held_out = turn(2, split="held_out")
+    export([turn(1), held_out], "trl-grpo", tmp_path, allow_held_out=True)
+    export([turn(1)], "trl-grpo", tmp_path, force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "train.jsonl", "train.parquet"]
+
+
+def test_rewards_of_different_formulas_are_not_mixed(tmp_path):
+    turns = [turn(1), turn(2, run="s", reward_type="profile")]
+    with pytest.raises(UsageError, match=r"runs r and s are rewarded differently \(shaped, profile\)"):
+        export(turns, "trl-grpo", tmp_path / "out")
+    assert export(turns, "trl-sft", tmp_path / "out").rows == 2
+
+
+def test_an_export_that_fails_halfway_leaves_nothing_behind(tmp_path, monkeypatch):
+    def broken(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writer.Writer, "add_file", broken)
+    with pytest.raises(EnvironmentUnusableError, match="No space left on device"):
+        export([turn(1)], "trl-grpo", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_memory_does_not_grow_with_prompts_and_sources(tmp_path):
+    def peak(count):
+        turns = (turn(number, source="x = 1\n" * 20_000, group=f"g{number}") for number in range(count))
+        tracemalloc.start()
+        try:
+            export(turns, "trl-sft", tmp_path / str(count), options=Options(per_lineage=1))
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(2)
+    assert peak(200) < peak(20) + 2_000_000, "180 more sources of 120 kB each"
 
 
 def test_importing_the_exporter_loads_no_heavy_library():

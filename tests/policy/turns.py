@@ -82,6 +82,19 @@ def turn(number: int = 1, **changes) -> Turn:
     return Turn(**{**given, **changes})
 
 
+def sampled_turn(number: int = 1, **changes) -> Turn:
+    """A turn of a model whose server told token ids and logprobs."""
+    given = {
+        "policy": "openai",
+        "policy_version": "adapter-1",
+        "prompt_token_ids": (1, 2, 3),
+        "answer_token_ids": (4, 5),
+        "logprobs": (-0.5, -0.25),
+        "sampling": {"temperature": 0.8, "top_p": 0.95, "top_k": 40, "form": "structured"},
+    }
+    return turn(number, **{**given, **changes})
+
+
 def failed_turn(number: int, status: str = "wrong_value", reward: float = -0.1, **changes) -> Turn:
     """A turn whose child did not pass."""
     changes = {"reward_components": {"wrong": reward}, **changes}
