@@ -131,7 +131,8 @@ class TransformersChat(LocalChat):
         except finite_schema.EndlessSchemaError as error:
             hint = "set policy.max_steps: 1 with form: structured; vLLM holds answers to any schema"
             raise AskError("bad_request", f"transformers: {error}", hint) from None
-        texts = [json.dumps(value, ensure_ascii=False) for value in values]
+        # Written as the rule policy writes its answers, which models are trained on.
+        texts = [json.dumps(value, ensure_ascii=False, separators=(",", ":")) for value in values]
         tokens = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
         fitting = [pair for pair in zip(texts, tokens, strict=True) if len(pair[1]) < question.max_tokens]
         if not fitting:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any
 
 from evaluator.types import Task
 from policy.applicable import Applicable
 from policy.rewrites.base import RewriteContext
 from policy.rule_policy import structured_answer
+from policy.token_trie import Node, trie
 from policy.training.data import Prompt
 from policy.types import RewriteStep
-
-Node = dict[int, Any]
-"""Token -> the node behind it."""
 
 
 def answers_of(prompt: Prompt, task: Task, applicable: Applicable) -> list[str]:
@@ -26,11 +23,12 @@ def answers_of(prompt: Prompt, task: Task, applicable: Applicable) -> list[str]:
     if prompt.form != "structured":
         return []
     found = applicable.all(prompt.parent, RewriteContext.of_task(task))
-    return [
+    made = (
         structured_answer([RewriteStep(name=name, args=args.model_dump(mode="json"))])
         for name, settings in found.items()
         for args in settings
-    ]
+    )
+    return list(dict.fromkeys(made))  # a rewrite may list one setting twice
 
 
 class Tree:
@@ -38,18 +36,18 @@ class Tree:
 
     def __init__(self, sequences: Iterable[Sequence[int]], end: int) -> None:
         self.end = end
-        self.root: Node = {}
-        for tokens in sequences:
-            node = self.root
-            for token in (*tokens, end):
-                node = node.setdefault(token, {})
+        self.root = trie((("", tokens) for tokens in sequences), end)
 
     def allowed(self, tokens: Sequence[int]) -> list[int]:
         """Tokens that may follow `tokens`; `end` once they left the tree or ended."""
         node: Node | None = self.root
         for token in tokens:
-            node = None if node is None else node.get(token)
-        return list(node) if node else [self.end]
+            node = None if node is None else node.following.get(token)
+        return self.after(node)
+
+    def after(self, node: Node | None) -> list[int]:
+        """Tokens that may follow at a node; `end` behind the last."""
+        return list(node.following) if node is not None and node.following else [self.end]
 
 
 class Choices:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from policy.training.choices import Node, Tree
+from policy.token_trie import Node
+from policy.training.choices import Tree
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,11 @@ class AlongTrees(LogitsProcessor):  # type: ignore[misc]  # transformers is not 
         """Called once for each token, so that a row's place in its tree is one step further each time."""
         if input_ids.shape[1] > self._seen:
             pairs = zip(self._nodes, input_ids[:, -1].tolist(), strict=True)
-            self._nodes = [None if node is None else node.get(token, {}) for node, token in pairs]
+            self._nodes = [None if node is None else node.following.get(token) for node, token in pairs]
         self._seen = input_ids.shape[1]
         for row, (tree, node) in enumerate(zip(self._trees, self._nodes, strict=True)):
             if tree is not None:
-                restrict(scores[row], list(node) if node else [tree.end])
+                restrict(scores[row], tree.after(node))
         return scores
 
 

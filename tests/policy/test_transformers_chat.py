@@ -89,7 +89,7 @@ def test_log_probabilities_are_of_the_distribution_that_was_drawn_from(folder):
 def test_log_probabilities_of_a_held_answer_are_among_what_its_schema_allows(folder):
     ((answer,),) = ask(TransformersChat(settings(folder)), question(schema=SCHEMA, max_tokens=64))
     tokenizer = load(settings(folder)).tokenizer
-    texts = [json.dumps({"choice": choice}) for choice in SCHEMA["properties"]["choice"]["enum"]]
+    texts = [json.dumps({"choice": choice}, separators=(",", ":")) for choice in SCHEMA["properties"]["choice"]["enum"]]
     listed = [(*tokenizer(text)["input_ids"], tokenizer.eos_token_id) for text in texts]
     assert answer.text in texts
     assert answer.answer_token_ids in listed
