@@ -14,7 +14,6 @@ from policy.quality import quality_of
 from policy.reward import RewardInput, RewardSettings, input_of, reward_of
 from policy.rewrites.base import RewriteContext
 from policy.training.data import Prompt
-from policy.types import Form
 
 
 @dataclass(frozen=True)
