@@ -125,18 +125,19 @@ def compute_score(
 
     Raises UsageError for a ground truth that no export wrote.
     """
-    truth = _truth(ground_truth)
+    truth = truth_of(ground_truth)
     return _scorer(json.dumps(dict(evaluator)), json.dumps(dict(reward or {}))).score(solution_str, truth)
 
 
 @lru_cache(maxsize=256)
-def _truth(ground_truth: str) -> GroundTruth:
+def truth_of(ground_truth: str) -> GroundTruth:
+    """The ground truth of a row. Raises UsageError for what no export wrote."""
     try:
         return GroundTruth.model_validate_json(ground_truth)
     except ValidationError as error:
         raise UsageError(
             f"ground_truth: not what an export writes: {str(error).splitlines()[-1].strip()}",
-            "export the dataset anew with this version of Kernevo",
+            "export the dataset anew with this version of Kernevo: kernevo export --format verl",
         ) from None
 
 

@@ -16,14 +16,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from evaluator.errors import EnvironmentUnusableError, UsageError
-from evaluator.types import EvalStatus, Task
+from evaluator.types import EvalStatus
 from policy.answers.errors import AnswerError
-from policy.edits import Form, read_answer
+from policy.edits import READ_FORMS, read_answer
 from policy.reward import RewardInput, RewardSettings, reward_of
 from policy.rewrites.base import RewriteContext
+from policy.scoring import GroundTruth, Score, truth_of
 
 TASK_FIELDS = (
     *("dtype", "tolerance", "op_policy", "allow_tf32", "allow_atomics", "input_precisions", "imports"),
@@ -33,18 +32,6 @@ TASK_FIELDS = (
 _BUSY = (429, 503)
 _PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 60.0
-
-Score = dict[str, float | str]
-
-
-class Truth(BaseModel):
-    """What an answer is judged by."""
-
-    task: Task
-    parent_source: str
-    """The file that the answer edits."""
-    form: Form | None = None
-    """How the prompt asks to answer; every form is read where it does not say."""
 
 
 def compute_score(
@@ -66,8 +53,8 @@ def compute_score(
     and UsageError for what asking again does not mend: a wrong token, a ground truth that no export wrote.
     """
     server = _server(url.rstrip("/"), os.environ.get(token_env, "").strip(), timeout_s)
-    truth = _truth(ground_truth)
-    forms: tuple[Form, ...] = ("structured",) if truth.form == "structured" else ("structured", "diff", "full")
+    truth = truth_of(ground_truth)
+    forms = READ_FORMS[truth.form] if truth.form else tuple(READ_FORMS)
     context = RewriteContext.of_task(truth.task)
     try:
         source = read_answer(solution_str, truth.parent_source, context, forms).source
@@ -138,7 +125,7 @@ class Server:
             return dict(json.load(response))
 
 
-def _request(truth: Truth) -> dict[str, Any]:
+def _request(truth: GroundTruth) -> dict[str, Any]:
     task = truth.task
     return {
         "reference_code": task.reference_source,
@@ -173,14 +160,3 @@ def _server(url: str, token: str, timeout_s: float) -> Server:
     if not url.startswith(("http://", "https://")):
         raise UsageError("url: begins with http:// or https://", "give what `kernevo serve` printed")
     return Server(url, token, timeout_s)
-
-
-@cache
-def _truth(ground_truth: str) -> Truth:
-    try:
-        return Truth.model_validate_json(ground_truth)
-    except ValidationError as error:
-        raise UsageError(
-            f"ground_truth: not what an export writes: {str(error).splitlines()[-1].strip()}",
-            "export the dataset anew with this version of Kernevo: kernevo export --format verl",
-        ) from None
