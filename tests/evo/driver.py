@@ -13,11 +13,12 @@ from evo.config import CampaignConfig
 from tests.evo import fakes
 
 
-def config(evaluations: int = 60) -> CampaignConfig:
+def config(evaluations: int = 60, split: str = "train") -> CampaignConfig:
     """Small batches, so that generations end often."""
     return CampaignConfig.model_validate(
         {
             "task": "softmax",
+            "split": split,
             "seed": 11,
             "budget": {"evaluations": evaluations},
             "search": {"population": 6, "offspring": 5},
@@ -29,10 +30,10 @@ def config(evaluations: int = 60) -> CampaignConfig:
 POLICIES = {"fake": fakes.FakePolicy, "async": fakes.AsyncFakePolicy, "async_rule": fakes.AsyncRulePolicy}
 
 
-def campaign(path: Path, mode: str, pause: float = 0.0, policy: str = "fake") -> Campaign:
+def campaign(path: Path, mode: str, pause: float = 0.0, policy: str = "fake", split: str = "train") -> Campaign:
     """A new or resumed campaign with the fake judge and a policy of `POLICIES`."""
     parts = {"evaluator": fakes.FakeEvaluator(pause), "policy": POLICIES[policy]()}
-    made = Campaign(config(), path, **parts) if mode == "start" else Campaign.resume(path, **parts)
+    made = Campaign(config(split=split), path, **parts) if mode == "start" else Campaign.resume(path, **parts)
     made.task = fakes.task()
     return made
 

@@ -63,7 +63,7 @@ def failed(source: str, status: EvalStatus, stage: str, reason: str = "") -> Eva
 class RunMaker:
     """Adds candidates one by one; the folder holds a readable run after every step."""
 
-    def __init__(self, path: Path, task: str = "softmax", **evaluator: str) -> None:
+    def __init__(self, path: Path, task: str = "softmax", split: str = "train", **evaluator: str) -> None:
         self.dir = RunDir(path)
         self.dir.create()
         config = CampaignConfig.model_validate(
@@ -73,7 +73,13 @@ class RunMaker:
         self._journal = Journal(self.dir.journal)
         self._records: dict[str, Record] = {}
         started = events.Started(
-            kernevo_version="0.1.0", name=path.name, task="softmax", task_fingerprint="", seed=5, config_fingerprint=""
+            kernevo_version="0.1.0",
+            name=path.name,
+            task="softmax",
+            task_fingerprint="",
+            split=split,
+            seed=5,
+            config_fingerprint="",
         )
         self._journal.append(events.STARTED, started.model_dump(mode="json"))
 
