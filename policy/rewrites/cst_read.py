@@ -204,7 +204,8 @@ def body_of(node: cst.FunctionDef | cst.For | cst.If | cst.While) -> Sequence[St
 def integer(node: cst.CSTNode | None) -> int | None:
     """The value of an integer literal, else None."""
     if isinstance(node, cst.Integer):
-        return node.evaluated_value
+        # not evaluated_value, which parses: parses that do not take turns disturb each other (evaluator/syntax.py)
+        return int(node.value, 0)
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
         inner = integer(node.expression)
         return None if inner is None else -inner

@@ -10,6 +10,7 @@ import json
 import random
 import re
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -101,10 +102,12 @@ def drops(server, body, handler):
 def structured_answer(body: dict[str, Any], index: int) -> str:
     """By the schema, with the request's seed: a rewrite that applies to the prompt's kernel, or values of tunables."""
     rng = random.Random(f"{body.get('seed')} {index}")
-    wanted = body["response_format"]["json_schema"]["schema"]["properties"] if "response_format" in body else {}
+    wanted = _schema(body).get("properties", {})
     if "tunables" in wanted:
         space = wanted["tunables"]["properties"]
         return json.dumps({"tunables": {name: rng.choice(values["enum"]) for name, values in space.items()}})
+    if "steps" not in wanted:
+        return json.dumps({"steps": [{"name": "use_rsqrt", "args": {}}]})
     prompt = "\n".join(message["content"] for message in body["messages"])
     contexts = [RewriteContext.of_task(load_task(name)) for name in ("softmax", "matmul") if name in prompt]
     for source in re.findall(r"```python\n(.*?)\n```", prompt, re.DOTALL):
@@ -113,6 +116,13 @@ def structured_answer(body: dict[str, Any], index: int) -> str:
             name, args = rng.choice(moves)
             return json.dumps({"steps": [{"name": name, "args": args}]})
     return json.dumps({"steps": [{"name": "use_rsqrt", "args": {}}]})
+
+
+def _schema(body: dict[str, Any]) -> dict[str, Any]:
+    """The answer's schema, in whichever field it travels."""
+    if "response_format" in body:
+        return body["response_format"]["json_schema"]["schema"]
+    return body.get("guided_json") or body.get("structured_outputs", {}).get("json", {})
 
 
 def _moves(source: str, contexts: list[RewriteContext], body: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -124,8 +134,7 @@ def _moves(source: str, contexts: list[RewriteContext], body: dict[str, Any]) ->
 
 
 def _names(body: dict[str, Any]) -> list[str]:
-    schema = body["response_format"]["json_schema"]["schema"]
-    items = schema["properties"]["steps"]["items"]
+    items = _schema(body)["properties"]["steps"]["items"]
     if "enum" in items:
         return list(dict.fromkeys(step["name"] for step in items["enum"]))
     return [option["properties"]["name"]["const"] for option in items["oneOf"]]
@@ -157,6 +166,7 @@ class FakeServer:
         self.calls: list[str] = []
         self.most_in_flight = 0
         self.closing = threading.Event()
+        self.mistakes: list[BaseException] = []
         self._in_flight = 0
         self._lock = threading.Lock()
         self._http = _Http(("127.0.0.1", 0), _Handler)
@@ -181,6 +191,8 @@ class FakeServer:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+        if self.mistakes:
+            raise self.mistakes[0]
 
     def chat(self, body: dict[str, Any], handler: _Handler) -> Any:
         with self._lock:
@@ -257,7 +269,9 @@ class _Http(ThreadingHTTPServer):
     owner: FakeServer
 
     def handle_error(self, request, client_address):
-        """A line that was cut is part of a test."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError):  # a line that was cut is part of a test
+            self.owner.mistakes.append(error)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -239,7 +239,7 @@ def test_requests_can_differ_in_count_and_some_have_nothing_to_ask(ask):
         policy = policy_for(server)
         given = policy.propose([request(count=2), request(parents=(broken,)), request(seed=1)])
         policy.close()
-        assert [body["n"] for body in server.requests] == [2, 1]
+        assert sorted(body["n"] for body in server.requests) == [1, 2]  # they arrive in any order
     assert [bool(children) for children in given] == [True, False, True]
 
 
