@@ -7,6 +7,7 @@ the syntax tree otherwise (how programs map to work, how many passes, how memory
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
 from evaluator.syntax import parse
 from evaluator.types import Evaluation, Profile
@@ -14,12 +15,18 @@ from evaluator.types import Evaluation, Profile
 
 def cell_of(source: str, evaluation: Evaluation) -> tuple[str, ...]:
     """The archive cell, one word per descriptor in the order of `DESCRIPTORS`."""
-    tree = parse(source)
     profile = evaluation.profile
-    syntax = [reader(tree) for reader in (program_mapping, passes, load_path)]
+    syntax = _syntax(source)
     if profile is None:
         return ("unknown", *syntax, "unknown", "unknown")
     return (profile.bottleneck or "unknown", *syntax, occupancy_tercile(profile), kernel_count(profile))
+
+
+@lru_cache(maxsize=4096)
+def _syntax(source: str) -> tuple[str, ...]:
+    # Asked again for every parent of every generation, and a tree takes milliseconds to read.
+    tree = parse(source)
+    return tuple(reader(tree) for reader in (program_mapping, passes, load_path))
 
 
 DESCRIPTORS = ("bottleneck", "programs", "passes", "loads", "occupancy", "kernels")

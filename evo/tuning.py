@@ -8,8 +8,10 @@ the answer depends only on the trials and a seed drawn from the campaign's named
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 from itertools import chain
 from pathlib import Path
 
@@ -64,8 +66,7 @@ class Structure:
     @property
     def score(self) -> float | None:
         """Best log speedup so far."""
-        values = [value for _, value in self.trials if value is not None]
-        return max(values, default=None)
+        return None if self.best is None else math.log(self.best.speedup or 1.0)
 
 
 class Tuner:
@@ -74,6 +75,9 @@ class Tuner:
     def __init__(self, config: TuningConfig) -> None:
         self._config = config
         self.structures: dict[str, Structure] = {}
+        self._places: dict[str, int] = {}
+        self._open: set[str] = set()
+        self._judged = 0
         # Optuna logs every trial at INFO; the campaign's monitors say what matters.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -81,6 +85,7 @@ class Tuner:
         """Learn one judged config. The first record of a structure defines its base source, space and parent."""
         key = record.candidate.structure
         if key not in self.structures:
+            self._places[key] = len(self.structures)
             self.structures[key] = Structure(base_source=source, space=extract(source), parent=parent)
         structure = self.structures[key]
         config = dict(record.candidate.config) or structure.space.defaults
@@ -88,6 +93,8 @@ class Tuner:
         structure.trials.append((config, None if speedup is None else math.log(speedup)))
         if speedup is not None and (structure.best is None or speedup > (structure.best.speedup or 0.0)):
             structure.best = record
+        self._judged += 1
+        (self._open.add if self.is_open(key) else self._open.discard)(key)
 
     def is_open(self, key: str) -> bool:
         """Whether a structure may get another trial: it passed once, has configs left and trials left."""
@@ -95,18 +102,27 @@ class Tuner:
         budget = min(self._config.trials, structure.size - 1)
         return structure.best is not None and len(structure.trials) - 1 < budget
 
-    def ranked(self, pending: Mapping[str, int]) -> list[str]:
-        """Open structures, the one most worth a trial first: best so far plus a bonus for few trials (UCB1).
+    def shares(self, count: int) -> Counter[str]:
+        """How many of `count` trials each open structure gets, the one most worth a trial first.
 
-        `pending` counts trials already given out in this batch.
+        Worth is the best so far plus a bonus for few trials (UCB1), counting trials that were just given out. Ties go
+        to the older structure. Less than `count` in all when every structure's trials are used up.
         """
-        total = sum(len(structure.trials) for structure in self.structures.values()) + 1
-        scored = [
-            (self._priority(structure, total, pending.get(key, 0)), index, key)
-            for index, (key, structure) in enumerate(self.structures.items())
-            if self.is_open(key) and len(structure.trials) - 1 + pending.get(key, 0) < self._config.trials
-        ]
-        return [key for _, _, key in sorted(scored, key=lambda item: (-item[0], item[1]))]
+        given: Counter[str] = Counter()
+        # Once per batch, not per trial: a long campaign has thousands of open structures.
+        queue = [self._entry(key, 0) for key in self._open]
+        heapify(queue)
+        while queue and given.total() < count:
+            _, _, key = queue[0]
+            given[key] += 1
+            if len(self.structures[key].trials) - 1 + given[key] < self._config.trials:
+                heapreplace(queue, self._entry(key, given[key]))
+            else:
+                heappop(queue)
+        return given
+
+    def _entry(self, key: str, pending: int) -> tuple[float, int, str]:
+        return -self._priority(self.structures[key], self._judged + 1, pending), self._places[key], key
 
     def _priority(self, structure: Structure, total: int, pending: int) -> float:
         trials = len(structure.trials) + pending
