@@ -64,6 +64,7 @@ bench: install-dev  ## run the CPU benchmarks and write benchmarks/results/*.jso
 	$(BIN)/python -m benchmarks.evaluator_throughput
 	$(BIN)/python -m benchmarks.answers
 	$(BIN)/python -m benchmarks.policy
+	$(BIN)/python -m benchmarks.controller
 
 bench-gpu: install-dev  ## everything that needs an NVIDIA GPU: tests, figures, exploits, abuse, campaigns (MODEL=FOLDER: one with a model)
 	$(BIN)/python -m pytest -m gpu

@@ -207,8 +207,7 @@ class Campaign:
         return learned is not None
 
     def _record(self, plan: Plan) -> None:
-        for source in plan.sources:
-            self.dir.store(source)
+        self.dir.store(plan.sources)
         self._journal.append(events.BATCH, plan.batch.model_dump(mode="json"))
         self._scheduler.begin(plan.batch)
         self._look_ahead()

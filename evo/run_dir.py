@@ -12,12 +12,16 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
 from evaluator.errors import EnvironmentUnusableError, KernevoError, UsageError
 from evaluator.types import KernelSource
+
+WRITERS = 8
+"""Sources written at once."""
 
 
 class RunDir:
@@ -138,13 +142,14 @@ class RunDir:
             temporary.unlink(missing_ok=True)
             raise _unwritable(path, error) from error
 
-    def store(self, source: KernelSource) -> str:
-        """Keep a source; returns its SHA-256. Storing it twice costs nothing."""
-        sha = source.sha
-        path = self.kernels / f"{sha}.py"
-        if not path.exists():
-            self.write_atomically(path, source.text)
-        return sha
+    def store(self, sources: Iterable[KernelSource]) -> None:
+        """Put sources on the disk under their SHA-256, before this returns; what is kept already costs nothing."""
+        new = {f"{source.sha}.py": source.text for source in sources}
+        missing = [(self.kernels / name, text) for name, text in new.items() if not (self.kernels / name).exists()]
+        if missing:
+            # A disk takes many files at once in little more time than one.
+            with ThreadPoolExecutor(min(len(missing), WRITERS), thread_name_prefix="kernevo-store") as pool:
+                list(pool.map(lambda item: self.write_atomically(*item), missing))
 
     def source(self, sha: str) -> KernelSource:
         """A stored source. Raises KernevoError when the file is missing or was changed."""

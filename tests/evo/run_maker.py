@@ -86,6 +86,8 @@ class RunMaker:
     def add(self, source: str, evaluation: Evaluation, parent: str | None = None, **changes) -> str:
         """One judged candidate; returns its id."""
         number = len(self._records)
+        kept = KernelSource(text=source)
+        self.dir.store([kept])
         history = self._records[parent].candidate.rewrites if parent else ()
         if parent and "rewrites" not in changes:
             changes["rewrites"] = (*history, RewriteStep(name="grow", args={"step": number}))
@@ -94,7 +96,7 @@ class RunMaker:
             "generation": number,
             "parent_ids": (parent,) if parent else (),
             "operator": "rewrite" if parent else "seed",
-            "source_sha": self.dir.store(KernelSource(text=source)),
+            "source_sha": kept.sha,
             "ast_hash": ast_hash(source),
             "structure": structure_hash(source),
         }

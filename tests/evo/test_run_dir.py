@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from evaluator.errors import EnvironmentUnusableError, KernevoError, UsageError
@@ -56,12 +58,37 @@ def test_a_second_writer_is_refused_until_the_first_is_gone(run_dir):
 
 @pytest.mark.parametrize("text", ["x = 1\n", "x = 1\r\n\ttab", "lone surrogate \udcff", "é" * 1000])
 def test_a_stored_source_comes_back_byte_for_byte(run_dir, text):
-    sha = run_dir.store(KernelSource(text=text))
-    assert RunDir(run_dir.path).source(sha).text == text
+    source = KernelSource(text=text)
+    run_dir.store([source, source])
+    assert RunDir(run_dir.path).source(source.sha).text == text
+
+
+def test_many_sources_are_stored_at_once_and_nothing_else_is_left(run_dir):
+    sources = [KernelSource(text=f"x = {number}\n") for number in range(100)]
+    run_dir.store(sources[:40])
+    run_dir.store(sources)
+    assert {path.name for path in run_dir.kernels.iterdir()} == {f"{source.sha}.py" for source in sources}
+    assert [RunDir(run_dir.path).source(source.sha) for source in sources] == sources
+
+
+def test_a_source_that_cannot_be_written_is_an_error_that_names_its_file(run_dir, monkeypatch):
+    full = KernelSource(text="full\n")
+    write = run_dir.write_atomically
+
+    def refuse(path, text):
+        if text == full.text:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, text)
+
+    monkeypatch.setattr(run_dir, "write_atomically", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        run_dir.store([KernelSource(text="fits\n"), full])
 
 
 def test_a_source_that_was_changed_is_not_trusted(run_dir):
-    sha = run_dir.store(KernelSource(text="x = 1\n"))
+    source = KernelSource(text="x = 1\n")
+    run_dir.store([source])
+    sha = source.sha
     (run_dir.kernels / f"{sha}.py").write_text("x = 2\n")
     with pytest.raises(KernevoError, match="changed after it was judged"):
         RunDir(run_dir.path).source(sha)
