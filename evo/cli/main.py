@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "status": "Show one run, or all runs of a folder.",
     "show": "Show one candidate: prompt, answer, diff, verdict, reward.",
     "review": "Let a second model look for cheating in a run's candidates.",
+    "compare": "Say which of two runs was better, and whether that is more than noise.",
     "report": "Write a run's report.html.",
     "harvest": "Copy a run's best kernels out as plain Python files.",
     "export": "Write a run's trajectories for a training library.",
