@@ -24,10 +24,10 @@ def compare(
     second: Annotated[str, typer.Argument(metavar="RUN_B", help="The run to compare it with.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Say which of two runs was better, by how much, and whether that is more than noise.
+    """Say which of two runs was better, and by how much.
 
-    Runs of another task, hardware, baseline or kind of latency are refused. Exit code 3 when neither holds a correct
-    kernel.
+    And whether that is more than noise. Runs of another task, hardware, baseline or kind of latency are refused.
+    Exit code 3: neither holds a correct kernel.
     """
     paths = find_run(first), find_run(second)
     from evo.compare import compare as compared
