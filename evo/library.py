@@ -107,7 +107,7 @@ def _insert_kernel(database: sqlite3.Connection, kernel: Kernel, source: str) ->
     steps = " ".join(step.name for step in kernel.rewrites)
     known = [*words(f"{kernel.task} {kernel.operator} {steps}"), *source_words(source)]
     text = " ".join(known).encode("utf-8", "replace").decode()
-    database.execute("INSERT INTO words (rowid, words) VALUES (?, ?)", (row.lastrowid, text))
+    database.execute("INSERT INTO words (rowid, body) VALUES (?, ?)", (row.lastrowid, text))
 
 
 def _kernel(run: Run, record: Record) -> Kernel:

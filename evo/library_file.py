@@ -43,7 +43,7 @@ CREATE TABLE kernels (
 );
 CREATE INDEX kernels_of_run ON kernels (run);
 CREATE INDEX kernels_of_task ON kernels (task);
-CREATE VIRTUAL TABLE words USING fts5 (words, tokenize = "unicode61 remove_diacritics 0 tokenchars '_'");
+CREATE VIRTUAL TABLE words USING fts5 (body, tokenize = "unicode61 remove_diacritics 0 tokenchars '_'");
 """
 
 Insert = Callable[[sqlite3.Connection, Run], int]
@@ -76,7 +76,7 @@ def reading(path: Path, insert: Insert, read: Callable[[sqlite3.Connection], Res
             return _read(path, read)
         except _UnusableError:
             with _locked(path) as runs:
-                _usable(path, runs, insert)
+                _usable(path, runs, insert, read)
             return _read(path, read)
 
 
@@ -101,19 +101,22 @@ def writing(path: Path, added: Sequence[Path], insert: Insert) -> Iterator[sqlit
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path) as runs:
-            _usable(path, runs, insert)
+            _usable(path, runs, insert, lambda database: None)
             _remember(runs, added)
             with closing(_opened(path)) as database, database:
                 database.execute("BEGIN IMMEDIATE")
                 yield database
 
 
-def _usable(path: Path, runs: TextIO, insert: Insert) -> None:
-    """Build the file where it is missing or unusable; another process may have done so while the lock was awaited."""
+def _usable(path: Path, runs: TextIO, insert: Insert, read: Callable[[sqlite3.Connection], object]) -> None:
+    """Build the file where it is missing, unusable, or not to be read by `read`.
+
+    Another process may have built it while the lock was awaited.
+    """
     known = _runs_of(runs)
     try:
         if path.exists() and path.stat().st_size:
-            _read(path, lambda database: None)
+            _read(path, read)
             return
         why, suffix = ("it is missing" if known else ""), ""
     except _UnusableError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,18 +70,23 @@ def search(
 @app.command()
 def show(
     kernel: Annotated[str, typer.Argument(metavar="ID", help="A kernel's id, or how it begins.")],
+    source: Annotated[bool, typer.Option("--source", help="Print the source and nothing else.")] = False,
     library: _LibraryOption = LIBRARY,
     as_json: _JsonOption = False,
 ) -> None:
     """Print one kernel: where it comes from, how it was judged, and its source."""
     from evo import library as store
+    from evo.report.text import visible
 
     found = store.kernel(library, kernel)
     if as_json:
         output.print_json(document_of(found))
         return
-    output.print_facts(_facts(found.kernel))
-    print(f"\n{_printable(found.source)}", end="")
+    if not source:
+        output.print_facts(_facts(found.kernel))
+        print()
+    # Raw for programs; a terminal would obey what the text holds.
+    print(_printable(visible(found.source) if sys.stdout.isatty() else found.source), end="")
 
 
 def _printable(source: str) -> str:
