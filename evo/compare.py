@@ -122,10 +122,13 @@ def compare(first: Run, second: Run) -> Comparison:
 
 
 def _fastest(run: Run) -> Record | None:
-    """The best candidate by speedup, by latency where there is no baseline; ties go to the older one."""
-    passed = [record for record in run.records() if record.passed]
-    quantity: Quantity = "speedup" if all(record.speedup for record in passed) else "latency"
-    return max(passed, key=lambda record: _value(record.evaluation, quantity), default=None)
+    """The first elite; where there is no baseline, the candidate of the lowest latency."""
+    elites = run.elites()
+    if all(record.speedup for record in elites):
+        return next(iter(elites), None)
+    return max(
+        (record for record in run.records() if record.passed), key=lambda record: _value(record.evaluation, "latency")
+    )
 
 
 def _value(evaluation: Evaluation, quantity: Quantity) -> float:
@@ -147,7 +150,7 @@ def _side(run: Run, best: Record | None, quantity: Quantity, target: float) -> S
         best=best,
         evaluations=len(records),
         correct=sum(record.passed for record in records),
-        to_own=_first_at(values, NEAR * max(values, default=0.0)) if best else None,
+        to_own=_first_at(values, NEAR * _value(best.evaluation, quantity)) if best else None,
         to_best=_first_at(values, NEAR * target) if best else None,
         cells=frozenset(archive),
         qd_score=sum(max(0.0, math.log(owner.speedup or 1.0)) for owner in owners),

@@ -22,12 +22,15 @@ from evo.candidate import Record
 from evo.harvest import versions_of
 from evo.library_file import reading, writing
 from evo.run import Run
-from policy.tools.kernel_library import source_words
+from policy.tools.kernel_library import LibraryKernel, source_words
 from policy.tools.ranking import words
 from policy.types import RewriteStep
 
 KEPT = 100
 """Structures of one run at most, the fastest first."""
+SHOWN = 50
+"""Kernels of one task that a model's search looks through at most."""
+MANY = 2**31
 ID_DIGITS = 12
 
 
@@ -186,6 +189,22 @@ def _distinct(found: Iterable[Found]) -> list[Found]:
 def of_task(path: Path, task: str) -> list[Found]:
     """Every kernel of a task, the latest first. Raises UsageError where there is no library."""
     return _read(path, "WHERE task = ? ORDER BY number DESC", (task,))
+
+
+def for_tools(path: Path) -> list[LibraryKernel]:
+    """What a model may look up: the `SHOWN` fastest kernels of each task, of no held-out run; none without a file."""
+    if not path.exists():
+        return []
+    shown: dict[str, list[LibraryKernel]] = {}
+    for one in search(path, "", MANY):
+        about = one.kernel
+        kernels = shown.setdefault(about.task, [])
+        if about.split == "train" and len(kernels) < SHOWN:
+            name = f"{about.candidate} of {Path(about.run).name} for {about.target}"
+            kernels.append(
+                LibraryKernel(name=name, task=about.task, speedup=about.speedup, kind=about.kind, source=one.source)
+            )
+    return [one for kernels in shown.values() for one in kernels]
 
 
 def kernel(path: Path, wanted: str) -> Found:
