@@ -127,6 +127,18 @@ def test_a_kernel_is_found_by_the_beginning_of_its_id(tmp_path, path):
             library.kernel(path, wanted)
 
 
+def test_a_models_search_sees_the_fastest_kernels_of_each_task_and_nothing_of_held_out_runs(tmp_path, path):
+    assert library.for_tools(path) == []
+    library.add(path, [made_run(tmp_path / "one", 2.0), made_run(tmp_path / "two", 3.0, task="matmul")])
+    maker = RunMaker(tmp_path / "secret", split="held_out")
+    maker.add("secret = 1\n", passed("secret = 1\n", 9.0))
+    library.add(path, [maker.load()])
+    shown = library.for_tools(path)
+    softmax, matmul = [("softmax", 2.0), ("softmax", 1.0)], [("matmul", 3.0), ("matmul", 1.0)]
+    assert sorted((one.task, round(one.speedup or 0, 6)) for one in shown) == sorted(softmax + matmul)
+    assert all(one.kind == "modelled" for one in shown)
+
+
 def test_a_source_that_is_no_valid_unicode_comes_back_byte_for_byte(tmp_path, path):
     maker = RunMaker(tmp_path / "one")
     maker.add(SEED + "# \ud800 \r\n", passed(SEED + "# \ud800 \r\n"))
