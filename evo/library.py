@@ -182,7 +182,8 @@ def _distinct(found: Iterable[Found]) -> list[Found]:
     first: dict[tuple[str, ...], Found] = {}
     for one in found:
         kernel = one.kernel
-        first.setdefault((kernel.source_sha, kernel.task_fingerprint, kernel.kind, kernel.target), one)
+        key = (kernel.source_sha, kernel.task, kernel.task_fingerprint, kernel.kind, kernel.target)
+        first.setdefault(key, one)
     return list(first.values())
 
 
