@@ -157,23 +157,6 @@ for folder in sys.argv[2:]:
 """
 
 
-def test_two_writers_at_once_lose_nothing(tmp_path, path):
-    folders = [[tmp_path / f"{writer}{number}" for number in range(4)] for writer in "ab"]
-    everything = [*folders[0], *folders[1]]
-    for folder in everything:
-        made_run(folder, 2.0)
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, path, *mine], stdin=subprocess.PIPE, text=True)
-        for mine in folders
-    ]
-    for writer in writers:
-        writer.communicate("go\n", timeout=120)
-    assert [writer.returncode for writer in writers] == [0, 0]
-    with closing(sqlite3.connect(path)) as database:
-        held = {run for (run,) in database.execute("SELECT run FROM kernels")}
-    assert held == {str(folder.resolve()) for folder in everything}
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -191,6 +174,54 @@ def scribble(path: Path) -> None:
 def change_facts(path: Path) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE kernels SET facts = '{}'")
+
+
+@pytest.mark.parametrize("harm", [None, overwrite], ids=["a healthy file", "a damaged file"])
+def test_two_writers_at_once_lose_nothing(tmp_path, path, harm):
+    folders = [[tmp_path / f"{writer}{number}" for number in range(4)] for writer in "ab"]
+    before = tmp_path / "before"
+    everything = [*folders[0], *folders[1], before]
+    for folder in everything:
+        made_run(folder, 2.0)
+    library.add(path, [Run.load(before)])
+    if harm is not None:
+        harm(path)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, path, *mine], stdin=subprocess.PIPE, text=True)
+        for mine in folders
+    ]
+    for writer in writers:
+        writer.communicate("go\n", timeout=120)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    with closing(sqlite3.connect(path)) as database:
+        held = {run for (run,) in database.execute("SELECT run FROM kernels")}
+    assert held == {str(folder.resolve()) for folder in everything}
+    assert len(list(tmp_path.glob("*.damaged*"))) == (harm is not None)
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from evo import library
+from evo.run import Run
+path, run = Path(sys.argv[1]), Run.load(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 1000,) * 2)
+try:
+    library.add(path, [run])
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_full_disk_is_explained_and_leaves_the_library_as_it_was(tmp_path, path):
+    library.add(path, [made_run(tmp_path / "one", 2.0)])
+    before = library.search(path, "", 10)
+    made_run(tmp_path / "two", *(2.0 + number for number in range(40)))
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, path, tmp_path / "two"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.startswith(f"EnvironmentUnusableError {path}: ")
+    assert library.search(path, "", 10) == before
 
 
 @pytest.mark.parametrize("damage", [truncate, overwrite, scribble, change_facts])
