@@ -62,7 +62,12 @@ def _tools(config: ModelPolicySection, campaign: CampaignConfig) -> ToolDesk | N
 
     judge = DraftEvaluator(lambda: draft_evaluator(campaign)) if "evaluate_kernel" in config.tools else None
     documents = None if config.documents is None else Path(config.documents)
-    return ToolDesk(config.tools, config.tool_rounds, documents=documents, judge=judge)
+    kernels = []
+    if campaign.library is not None and "search_kernels" in config.tools:
+        from evo.library import for_tools
+
+        kernels = for_tools(Path(campaign.library))
+    return ToolDesk(config.tools, config.tool_rounds, documents=documents, kernels=kernels, judge=judge)
 
 
 def draft_evaluator(campaign: CampaignConfig) -> Evaluator:

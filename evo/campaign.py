@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +41,7 @@ from evo.operators import shown
 from evo.run import Run, read_config
 from evo.run_dir import RunDir
 from evo.scheduler import Plan, Scheduler
+from evo.seeds import library_drafts
 from evo.streams import Streams
 from policy.policy import Policy
 from policy.summary import summary_of
@@ -148,6 +150,7 @@ class Campaign:
             Streams(self.config.seed),
             lambda sha: self.dir.source(sha).text,
         )
+        self._scheduler.more_seeds = partial(library_drafts, self.config, self.task)
         self._monitors = Monitors([])
         try:
             self._restore()

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
 from evo.config_learning import LearningConfig
+from evo.config_library import SeedsConfig
 from evo.config_section import Section
 
 
@@ -377,6 +378,10 @@ class CampaignConfig(Section):
     """How parents, survivors and tuning trials are chosen."""
     budget: BudgetConfig
     """When the campaign ends."""
+    seeds: SeedsConfig | None = None
+    """Kernels of other runs to start from; left out, the task's own seed is the only one."""
+    library: Annotated[str, Field(min_length=1)] | None = None
+    """File of a library that gets the run's best kernels at its end; policies' `search_kernels` finds what it holds."""
     reward: RewardConfig = RewardConfig()
     """What a child earns in trajectories and exports."""
     learning: LearningConfig | None = None

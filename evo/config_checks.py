@@ -246,6 +246,24 @@ def _learning(config: CampaignConfig, document: Document) -> Iterator[Problem]:
         yield Problem(document.value_position(where), dotted(where), what, fix)
 
 
+def _library(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    if config.library is not None and os.path.isdir(config.library):
+        fix = "give the path of a file, e.g. runs/library.sqlite"
+        yield Problem(document.value_position(("library",)), "library", f"{config.library!r} is a folder", fix)
+    seeds = config.seeds
+    if seeds is None:
+        return
+    if not os.path.isfile(seeds.library):
+        loc: Loc = ("seeds", "library")
+        fix = f"`kernevo library add RUN… --library {seeds.library}` makes one"
+        yield Problem(document.value_position(loc), dotted(loc), f"no library is at {seeds.library!r}", fix)
+    allowed = config.budget.evaluations
+    if allowed is not None and seeds.top >= allowed:
+        loc = ("seeds", "top") if ("seeds", "top") in document.values else ("seeds",)
+        what = f"{seeds.top} kernels and the task's seed are more than the budget of {allowed} evaluations"
+        yield Problem(document.value_position(loc), "seeds.top", what, "take fewer, or raise `budget.evaluations`")
+
+
 _ADAPTABLE = ("openai", "transformers")
 """Types of policy that can change their adapter while they run."""
 _ADAPTABLE_FIX = "use one policy of `type: openai` with vLLM's server"
@@ -257,6 +275,7 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _devices,
     _policies,
     _learning,
+    _library,
     _objectives,
     _sampler,
     _budget,

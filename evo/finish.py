@@ -1,9 +1,10 @@
-"""What a session leaves beside the journal: elites, trajectories, Optuna studies, the report. All derived."""
+"""What a session leaves beside the journal: elites, trajectories, studies, report, the library's share. All derived."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from evo.run import Run
 from evo.tuning import Tuner
@@ -17,6 +18,9 @@ def write_derived(run: Run, tuner: Tuner) -> None:
         "elites": lambda: _elites(run),
         "report.html": lambda: _report(run),
     }
+    if (library := run.config.library) is not None:
+        path = Path(library).absolute()
+        products[str(path)] = lambda: _library(path, run)
     for name, make in products.items():
         try:
             make()
@@ -35,6 +39,12 @@ def _elites(run: Run) -> None:
 
     if run.elites(1):
         harvest(run, run.config.elites, run.dir.elites, force=True)
+
+
+def _library(path: Path, run: Run) -> None:
+    from evo.library import add
+
+    add(path, [run])
 
 
 def _report(run: Run) -> None:

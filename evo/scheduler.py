@@ -51,6 +51,8 @@ class Scheduler:
         self.generation = 0
         self.records: dict[str, Record] = {}
         self.best: Record | None = None
+        self.more_seeds: Callable[[], list[Draft]] = list
+        """Drafts of the first generation beside the task's seed; asked for when it is planned."""
         self._config = config
         self._rewrite = RewriteOperator(asking, config.archive)
         self._tune = TuneOperator()
@@ -77,7 +79,7 @@ class Scheduler:
         Raises WaitInterruptedError when Ctrl-C came while the policy's answers were awaited.
         """
         if self.generation == 0:
-            return self._plan(self._seed_drafts())
+            return self._plan([*self._seed_drafts(), *self.more_seeds()])
         tuned = self._tune.propose(self, self.generation, self._tuned(count))
         programs = {ast_hash(draft.source.text) for draft in tuned}
         drafts = tuned + self._rewrite.propose(self, self.generation, count - len(tuned), programs)

@@ -60,17 +60,23 @@ class ToolDesk:
     """Makes a toolbox for each parent and counts what all of them were used for.
 
     `documents` is a folder: its .md, .rst and .txt files are for `search_documents`, its .py files for
-    `search_kernels`. Raises UsageError for a folder that is not there or too large.
+    `search_kernels`, beside `kernels`. Raises UsageError for a folder that is not there or too large.
     """
 
     def __init__(
-        self, names: Sequence[str], rounds: int, *, documents: Path | None = None, judge: DraftJudge | None = None
+        self,
+        names: Sequence[str],
+        rounds: int,
+        *,
+        documents: Path | None = None,
+        kernels: Sequence[LibraryKernel] = (),
+        judge: DraftJudge | None = None,
     ) -> None:
         self._names = tuple(names)
         self._rounds = rounds
         self._judge = judge
         self._documents = DocumentLibrary(documents, language_reference)
-        self._kernels = (*(folder_kernels(documents) if documents else ()), *shipped_kernels())
+        self._kernels = (*kernels, *(folder_kernels(documents) if documents else ()), *shipped_kernels())
         self._pool = ThreadPoolExecutor(TALKS, thread_name_prefix="kernevo-tools")
         self._running: set[Future[Conversation]] = set()
         self._closing = threading.Event()

@@ -10,6 +10,7 @@ from evaluator.types import Workload
 if TYPE_CHECKING:
     from evo.campaign import Campaign
     from evo.config import AnyPolicyConfig, CpuEvaluatorConfig, GpuEvaluatorConfig
+    from evo.config_library import SeedsConfig
 
 
 def check_plan(campaign: Campaign) -> None:
@@ -42,8 +43,14 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
         f" on {', '.join(search.objectives)}",
         "tuning": f"{search.tuning.sampler}, {search.tuning.share:.0%} of each generation",
         "budget": ", ".join(f"{key} {value:g}" for key, value in limits.items()),
+        "starts from": _seeds(config.seeds),
         "seed": config.seed,
     }
+
+
+def _seeds(config: SeedsConfig | None) -> str:
+    own = "the task's seed kernel"
+    return own if config is None else f"{own}, at most {config.top} kernels of {config.library}"
 
 
 def _policy(config: AnyPolicyConfig) -> str:

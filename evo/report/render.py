@@ -71,7 +71,7 @@ def page_of(run: Run) -> str:
             findings=findings,
             elites=elites,
             best=best,
-            seed=next(iter(run.records()), None),
+            seed=_seed(run),
             task=task,
             task_problem=task_problem,
             branches=branches(run, elites),
@@ -87,6 +87,11 @@ def page_of(run: Run) -> str:
             nonce=secrets.token_urlsafe(16),
         )
     )
+
+
+def _seed(run: Run) -> Record | None:
+    """The task's own seed, which is born first and not always judged first."""
+    return min(run.records(), key=lambda record: record.number, default=None)
 
 
 def _task(run: Run) -> tuple[Task | None, str]:
@@ -117,8 +122,8 @@ def _roofline(run: Run, best: Record, task: Task | None) -> Figure | None:
         gpu = hardware.get(best.evaluation.target)
     except KernevoError:
         return None  # a GPU that this version does not know has no roof to draw
-    seed = run.records()[0]
-    records = {f"seed {seed.id}": seed} if seed.passed and seed.id != best.id else {}
+    seed = _seed(run)
+    records = {f"seed {seed.id}": seed} if seed and seed.passed and seed.id != best.id else {}
     return figures.roofline({**records, f"best {best.id}": best}, gpu, task.dtype)
 
 

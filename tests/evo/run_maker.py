@@ -75,7 +75,7 @@ class RunMaker:
         started = events.Started(
             kernevo_version="0.1.0",
             name=path.name,
-            task="softmax",
+            task=task,
             task_fingerprint="",
             split=split,
             seed=5,

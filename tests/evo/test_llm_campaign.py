@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from evaluator.backends.cpu import CpuEvaluator
+from evo import library
 from evo.build import draft_evaluator, make_policy
 from evo.config_file import load_config
 from evo.run import Run
@@ -20,6 +21,7 @@ from policy.ensemble import EnsemblePolicy
 from tests.evo import fakes
 from tests.evo.cli_call import call
 from tests.evo.configs import load_mapping
+from tests.evo.run_maker import RunMaker, passed
 from tests.policy.fake_server import FakeServer, calls, structured_answer
 
 pytest.importorskip("openai")
@@ -257,6 +259,22 @@ def test_a_campaign_whose_model_searches_and_tries_a_draft_records_both(workplac
     used = [turn.sampling["tools"] for turn in turns_of_run(Run.load("runs/my"))]
     assert any(tools["search_kernels"]["calls"] == tools["evaluate_kernel"]["calls"] == 1 for tools in used)
     assert "tools: 1 search_kernels, 1 evaluate_kernel" in outcome.err
+
+
+def test_a_model_finds_the_kernels_of_the_campaigns_library(workplace):
+    def answer(body, index):
+        return structured_answer(body, index) if "response_format" in body else "It waits for memory."
+
+    maker = RunMaker(Path("earlier"))
+    maker.add("marvellous = 1\n", passed("marvellous = 1\n", 1.5))
+    library.add(Path("lib.sqlite"), [maker.load()])
+    with FakeServer([calls("search_kernels", {"query": "marvellous"})], answer=answer) as server:
+        write_config(server, tools=["search_kernels"], phases=["analyse", "generate"])
+        outcome = call("run", "my.yaml", "--set", "library=lib.sqlite")
+        told = [said["content"] for asked in server.requests for said in asked["messages"] if said["role"] == "tool"]
+    assert outcome.code == 0, outcome.err
+    assert "c000000 of earlier for h200, task softmax, 1.500x its baseline (modelled)" in told[0]
+    assert "my" in {Path(one.kernel.run).name for one in library.search(Path("lib.sqlite"), "", 99)}
 
 
 def test_drafts_are_judged_on_the_cpu_also_where_a_gpu_judges():
