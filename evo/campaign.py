@@ -15,6 +15,7 @@ harvest; report
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from evaluator.types import EvaluationJob, Task
 from evaluator.version import __version__
 from evo import build, environment, events, finish
 from evo.asking import Asking, Span, WaitInterruptedError
-from evo.budget import Progress, reason_to_stop
+from evo.budget import Progress, reason_to_stop, roofline_share
 from evo.candidate import Record
 from evo.config import CampaignConfig
 from evo.interrupt import Interrupt
@@ -42,6 +43,7 @@ from evo.run import Run, read_config
 from evo.run_dir import RunDir
 from evo.scheduler import Plan, Scheduler
 from evo.seeds import library_drafts
+from evo.spending import Spending
 from evo.streams import Streams
 from policy.policy import Policy
 from policy.summary import summary_of
@@ -92,6 +94,7 @@ class Campaign:
         self._journal_length: int | None = None
         self._seconds_before = 0.0
         self._last_gain = 0
+        self._spending = Spending()
 
     @classmethod
     def from_yaml(cls, path: str | Path, overrides: Sequence[str] = (), name: str | None = None) -> Self:
@@ -133,7 +136,7 @@ class Campaign:
         self._clock = time.monotonic()
         self._write_config()
         self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
-        policy = self._given[1] or build.make_policy(self.config)
+        policy = self._policy = self._given[1] or build.make_policy(self.config)
         evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
         search = self.config.search
         self._asking = Asking(
@@ -156,6 +159,7 @@ class Campaign:
             self._restore()
             self._monitors = Monitors(build.make_monitors(self.config, self.dir, len(self._scheduler.records)))
             stopped = self._search(evaluator)
+            self._note_spent()
             self._note_session("end", stopped)
         finally:
             self._scheduler.drop_ahead()
@@ -188,6 +192,7 @@ class Campaign:
                     plan = self._scheduler.ask(self._batch_size(self._scheduler.generation))
                 except WaitInterruptedError:
                     return INTERRUPTED
+                self._note_spent()
                 if not plan.batch.candidates:
                     return "exhausted"
                 self._record(plan)
@@ -219,6 +224,7 @@ class Campaign:
         for job, evaluation in evaluator.evaluate(self._jobs()):
             data = events.Evaluated(candidate=job.job_id, evaluation=evaluation)
             self._journal.append(events.EVALUATED, data.model_dump(mode="json"))
+            self._spending.judged(evaluation)
             yield self._scheduler.tell(job.job_id, evaluation)
 
     def _jobs(self) -> Iterator[EvaluationJob]:
@@ -236,6 +242,7 @@ class Campaign:
         if summary.best != before:
             self._last_gain = scheduler.generation
         self._journal.append(events.GENERATION, summary.model_dump(mode="json"))
+        self._note_spent()
         self._tell_policy(batch)
         self._monitors.step(self._step(summary, batch, judged))
 
@@ -283,6 +290,10 @@ class Campaign:
             seconds=self._seconds,
             best_speedup=scheduler.best.speedup if scheduler.best else None,
             generations_without_gain=scheduler.generation - self._last_gain,
+            gpu_seconds=self._spending.gpu_seconds,
+            tokens=self._spending.tokens,
+            dollars=self._spending.dollars,
+            roofline_share=roofline_share(scheduler.best.evaluation) if scheduler.best else None,
         )
         return reason_to_stop(self.config.budget, progress)
 
@@ -296,6 +307,9 @@ class Campaign:
         return wanted if budget.evaluations is None else min(wanted, budget.evaluations - known)
 
     def _look_ahead(self) -> None:
+        budget, spending = self.config.budget, self._spending
+        if spending.tokens >= (budget.tokens or math.inf) or spending.dollars >= (budget.dollars or math.inf):
+            return  # the run ends with this batch
         self._scheduler.look_ahead(self._batch_size(self._scheduler.generation + 1))
 
     @property
@@ -320,7 +334,10 @@ class Campaign:
             scheduler.begin(self._parsed(events.Batch, event))
         elif event.kind == events.EVALUATED:
             judged = self._parsed(events.Evaluated, event)
+            self._spending.judged(judged.evaluation)
             scheduler.tell(judged.candidate, judged.evaluation)
+        elif event.kind == events.SPENT:
+            self._spending.add(self._parsed(events.Spent, event))
         elif event.kind == events.LEARNED:
             self._learner.apply(self._parsed(events.Learned, event))
         elif event.kind == events.GENERATION:
@@ -352,6 +369,13 @@ class Campaign:
             seed=self.config.seed,
             config_fingerprint=hashlib.sha256(self.config.model_dump_json().encode()).hexdigest(),
         )
+
+    def _note_spent(self) -> None:
+        """Journal what the policy cost since the last line, so that the budget knows it after a resume too."""
+        spent = self._spending.news(summary_of(self._policy), self._seconds)
+        if spent is not None:
+            self._journal.append(events.SPENT, spent.model_dump(mode="json"))
+            self._spending.add(spent)
 
     def _note_session(self, event: str, reason: str = "") -> None:
         data = events.Session.model_validate({"event": event, "reason": reason, "seconds": self._seconds})

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
+from evo.config_budget import BudgetConfig
 from evo.config_learning import LearningConfig
 from evo.config_library import SeedsConfig
 from evo.config_section import Section
@@ -319,21 +320,6 @@ class SearchConfig(Section):
     """Tuning of block sizes, warps and stages."""
     prefetch: bool = True
     """Ask a language model for the next generation while this one is judged; no effect on the rule policy."""
-
-
-class BudgetConfig(Section):
-    """The campaign stops at whichever comes first; at least one of evaluations, seconds, generations."""
-
-    evaluations: PositiveInt | None = None
-    """Judged candidates, the seed included."""
-    seconds: PositiveFloat | None = None
-    """Wall-clock seconds, those of earlier sessions of the run included."""
-    generations: PositiveInt | None = None
-    """Generations of `search.offspring` candidates."""
-    target_speedup: PositiveFloat | None = None
-    """Stop when an elite reaches this speedup over the baseline."""
-    stagnation: PositiveInt | None = None
-    """Stop after this many generations without a better elite."""
 
 
 class RewardConfig(Section):

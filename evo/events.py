@@ -14,6 +14,7 @@ EVALUATED = "evaluated"
 GENERATION = "generation"
 LEARNED = "learned"
 SESSION = "session"
+SPENT = "spent"
 
 
 class Started(Frozen):
@@ -74,6 +75,16 @@ class Learned(Frozen):
     """Mean reward of the probe without the adapter."""
     after: float | None = None
     took_s: float = 0.0
+    seconds: float
+    """Wall-clock seconds of the whole run so far."""
+
+
+class Spent(Frozen):
+    """What the policy cost since the line before, for policies that keep count."""
+
+    tokens: int
+    """Of prompts and answers."""
+    dollars: float
     seconds: float
     """Wall-clock seconds of the whole run so far."""
 
