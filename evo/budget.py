@@ -88,6 +88,13 @@ def reason_to_stop(budget: BudgetConfig, progress: Progress) -> str | None:
     return next((name for name, fires in STOPPERS.items() if fires(budget, progress)), None)
 
 
+def batch_size(budget: BudgetConfig, wanted: int, generation: int, known: int) -> int:
+    """Candidates of a generation when `known` are judged or being judged; 0 behind the end of the budget."""
+    if budget.generations is not None and generation >= budget.generations:
+        return 0
+    return wanted if budget.evaluations is None else min(wanted, budget.evaluations - known)
+
+
 def roofline_share(evaluation: Evaluation) -> float | None:
     """Geometric mean over workloads of speed of light / latency; None unless every workload has a speed of light."""
     shares = [(timing.speed_of_light_ms or 0.0) / timing.median_ms for timing in evaluation.timings.values()]

@@ -9,13 +9,12 @@ while no stopper fires:
         scheduler.tell(candidate, evaluation)    # archive, population, Optuna
     trajectories and monitors hear of it
     every N generations: train on the run, swap the better adapter in      # where `learning` asks for it
+time the best again, in turn                  # where latencies are measured
 harvest; report
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,12 +27,12 @@ from evaluator.errors import KernevoError, TaskError, UsageError
 from evaluator.protocol import Evaluator
 from evaluator.task import load_task
 from evaluator.types import EvaluationJob, Task
-from evaluator.version import __version__
-from evo import build, environment, events, finish
+from evo import beginning, build, events, finish
 from evo.asking import Asking, Span, WaitInterruptedError
-from evo.budget import Progress, reason_to_stop, roofline_share
+from evo.budget import Progress, batch_size, reason_to_stop, roofline_share
 from evo.candidate import Record
 from evo.config import CampaignConfig
+from evo.finalists import Finals
 from evo.interrupt import Interrupt
 from evo.journal import Event, Journal, ModelT, parsed, read
 from evo.learning import Learner
@@ -95,6 +94,7 @@ class Campaign:
         self._seconds_before = 0.0
         self._last_gain = 0
         self._spending = Spending()
+        self._finals = Finals(config.finalists)
 
     @classmethod
     def from_yaml(cls, path: str | Path, overrides: Sequence[str] = (), name: str | None = None) -> Self:
@@ -134,7 +134,8 @@ class Campaign:
 
     def _session(self) -> CampaignResult:
         self._clock = time.monotonic()
-        self._write_config()
+        if self._history is None:
+            beginning.write_config(self.config, self.dir, self._config_text)
         self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
         policy = self._policy = self._given[1] or build.make_policy(self.config)
         evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
@@ -142,7 +143,7 @@ class Campaign:
         self._asking = Asking(
             policy,
             ahead=search.prefetch,
-            interrupted=lambda: self.interrupt.requested,
+            interrupted=self._asked_to_stop,
             clock=lambda: self._seconds,
         )
         self._learner = Learner(self.config, self.dir.path, policy)
@@ -159,6 +160,8 @@ class Campaign:
             self._restore()
             self._monitors = Monitors(build.make_monitors(self.config, self.dir, len(self._scheduler.records)))
             stopped = self._search(evaluator)
+            if stopped != INTERRUPTED and not self._play_finals(evaluator):
+                stopped = INTERRUPTED
             self._note_spent()
             self._note_session("end", stopped)
         finally:
@@ -172,7 +175,7 @@ class Campaign:
         run = Run.load(self.dir.path)
         finish.write_derived(run, self._scheduler.tuner)
         self._monitors.close()
-        return CampaignResult(run, self._scheduler.best, stopped)
+        return CampaignResult(run, next(iter(run.elites(1)), None), stopped)
 
     def _tell_of_policy(self, policy: Policy) -> None:
         """What a policy that keeps count asked, however the session ends."""
@@ -203,6 +206,27 @@ class Campaign:
             if self._scheduler.pending:
                 return INTERRUPTED
             self._end_generation((began, self._seconds))
+
+    def _play_finals(self, evaluator: Evaluator) -> bool:
+        """Time the best again where the evaluator measures, once in a run; False when interrupted."""
+        retimer = self._finals.due(self._scheduler.best, evaluator)
+        if retimer is None:
+            return True
+        records = list(self._scheduler.records.values())
+        if not self._finals.play(records, retimer, self.dir.source, self._note_retimed, self._asked_to_stop):
+            return False
+        result = self._finals.result(records, self._seconds)
+        self._journal.append(events.FINALISTS, result.model_dump(mode="json"))
+        self._finals.over = True
+        self._monitors.finalists(result)
+        return True
+
+    def _note_retimed(self, retimed: events.Retimed) -> None:
+        self._journal.append(events.RETIMED, retimed.model_dump(mode="json"))
+        self._spending.judged(retimed.evaluation)
+
+    def _asked_to_stop(self) -> bool:
+        return self.interrupt.requested
 
     def _learn(self) -> bool:
         """Train the policy where that is due; False when the training was interrupted."""
@@ -299,18 +323,12 @@ class Campaign:
 
     def _batch_size(self, generation: int) -> int:
         """Candidates of this generation or the next; 0 behind the end of the budget."""
-        budget, scheduler = self.config.budget, self._scheduler
-        if budget.generations is not None and generation >= budget.generations:
-            return 0
-        wanted = self.config.search.offspring
-        known = len(scheduler.records) + len(scheduler.pending)
-        return wanted if budget.evaluations is None else min(wanted, budget.evaluations - known)
+        known = len(self._scheduler.records) + len(self._scheduler.pending)
+        return batch_size(self.config.budget, self.config.search.offspring, generation, known)
 
     def _look_ahead(self) -> None:
-        budget, spending = self.config.budget, self._spending
-        if spending.tokens >= (budget.tokens or math.inf) or spending.dollars >= (budget.dollars or math.inf):
-            return  # the run ends with this batch
-        self._scheduler.look_ahead(self._batch_size(self._scheduler.generation + 1))
+        if not self._spending.all_spent(self.config.budget):  # else the run ends with this batch
+            self._scheduler.look_ahead(self._batch_size(self._scheduler.generation + 1))
 
     @property
     def _seconds(self) -> float:
@@ -320,7 +338,8 @@ class Campaign:
         """Replay the journal; the first line of a new one says what run this is."""
         history = self._history or []
         if not history:
-            self._journal.append(events.STARTED, self._started().model_dump(mode="json"))
+            started = beginning.started(self.config, self.dir, self.task)
+            self._journal.append(events.STARTED, started.model_dump(mode="json"))
         last = max((event.seq for event in history if event.kind == events.BATCH), default=None)
         for event in history:
             self._replay(event)
@@ -336,6 +355,12 @@ class Campaign:
             judged = self._parsed(events.Evaluated, event)
             self._spending.judged(judged.evaluation)
             scheduler.tell(judged.candidate, judged.evaluation)
+        elif event.kind == events.RETIMED:
+            retimed = self._parsed(events.Retimed, event)
+            self._spending.judged(retimed.evaluation)
+            self._finals.add(retimed)
+        elif event.kind == events.FINALISTS:
+            self._finals.over = True
         elif event.kind == events.SPENT:
             self._spending.add(self._parsed(events.Spent, event))
         elif event.kind == events.LEARNED:
@@ -359,17 +384,6 @@ class Campaign:
     def _parsed(self, model: type[ModelT], event: Event) -> ModelT:
         return parsed(model, event.data, self.dir.journal, event.seq)
 
-    def _started(self) -> events.Started:
-        return events.Started(
-            kernevo_version=__version__,
-            name=self.dir.path.name,
-            task=self.task.name,
-            task_fingerprint=self.task.fingerprint,
-            split="held_out" if "held_out" in (self.config.split, self.task.split) else "train",
-            seed=self.config.seed,
-            config_fingerprint=hashlib.sha256(self.config.model_dump_json().encode()).hexdigest(),
-        )
-
     def _note_spent(self) -> None:
         """Journal what the policy cost since the last line, so that the budget knows it after a resume too."""
         spent = self._spending.news(summary_of(self._policy), self._seconds)
@@ -380,12 +394,3 @@ class Campaign:
     def _note_session(self, event: str, reason: str = "") -> None:
         data = events.Session.model_validate({"event": event, "reason": reason, "seconds": self._seconds})
         self._journal.append(events.SESSION, data.model_dump(mode="json"))
-
-    def _write_config(self) -> None:
-        if self._history is not None:
-            return
-        resolved = self.config.model_dump_json(indent=2)
-        self.dir.write_atomically(self.dir.config_yaml, self._config_text or resolved)
-        self.dir.write_atomically(self.dir.config_resolved, resolved)
-        facts = environment.facts(self.config.evaluator.target)
-        self.dir.write_atomically(self.dir.environment, facts.model_dump_json(indent=2))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
-from evo.config_budget import BudgetConfig
+from evo.config_budget import BudgetConfig, FinalistsConfig
 from evo.config_learning import LearningConfig
 from evo.config_library import SeedsConfig
 from evo.config_section import Section
@@ -368,6 +368,8 @@ class CampaignConfig(Section):
     """Kernels of other runs to start from; left out, the task's own seed is the only one."""
     library: Annotated[str, Field(min_length=1)] | None = None
     """File of a library that gets the run's best kernels at its end; policies' `search_kernels` finds what it holds."""
+    finalists: FinalistsConfig = FinalistsConfig()
+    """The best are timed again before they are called elites."""
     reward: RewardConfig = RewardConfig()
     """What a child earns in trajectories and exports."""
     learning: LearningConfig | None = None

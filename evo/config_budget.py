@@ -1,4 +1,4 @@
-"""When a campaign ends."""
+"""When a campaign ends, and what is made sure of before."""
 
 from __future__ import annotations
 
@@ -33,3 +33,12 @@ class BudgetConfig(Section):
     """Stop when the best reaches this share of the evaluator's speed of light (modelled with the cpu evaluator)."""
     stagnation: PositiveInt | None = None
     """Stop after this many generations without a better elite."""
+
+
+class FinalistsConfig(Section):
+    """The best are timed again, in turn, before a run ends; where latencies are measured only."""
+
+    count: Annotated[int, Field(ge=0)] = 8
+    """How many: the best of each structure first; 0 leaves it out, and then the luckiest measurement wins."""
+    rounds: PositiveInt = 3
+    """Times that each of them is timed again; its middle one counts."""

@@ -15,6 +15,8 @@ GENERATION = "generation"
 LEARNED = "learned"
 SESSION = "session"
 SPENT = "spent"
+RETIMED = "retimed"
+FINALISTS = "finalists"
 
 
 class Started(Frozen):
@@ -85,6 +87,25 @@ class Spent(Frozen):
     tokens: int
     """Of prompts and answers."""
     dollars: float
+    seconds: float
+    """Wall-clock seconds of the whole run so far."""
+
+
+class Retimed(Frozen):
+    """A finalist was judged once more."""
+
+    candidate: str
+    evaluation: Evaluation
+
+
+class Finalists(Frozen):
+    """All finalists had their rounds: elites are ranked by them from here on."""
+
+    timed: tuple[str, ...]
+    best: str | None
+    best_speedup: float | None
+    best_before: float
+    """Speedup that the search had called the best."""
     seconds: float
     """Wall-clock seconds of the whole run so far."""
 

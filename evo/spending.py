@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evaluator.types import EvalStatus, Evaluation
+from evo.config_budget import BudgetConfig
 from evo.events import Spent
 
 OFFLINE = frozenset({"static", "compile", "smoke"})
@@ -45,6 +46,10 @@ class Spending:
         self.tokens = 0
         self.dollars = 0.0
         self._session = (0, 0.0)
+
+    def all_spent(self, budget: BudgetConfig) -> bool:
+        """Whether nothing may be asked of the policy any more."""
+        return self.tokens >= (budget.tokens or math.inf) or self.dollars >= (budget.dollars or math.inf)
 
     def judged(self, evaluation: Evaluation) -> None:
         """A verdict was recorded."""
