@@ -26,6 +26,7 @@ from evo.run_dir import RunDir
 from policy.policy import Policy
 
 if TYPE_CHECKING:
+    from evo.prior import Prior
     from policy.model_children import Workshop
     from policy.model_policy import ModelSettings
     from policy.openai_client import OpenAISettings
@@ -78,6 +79,17 @@ def draft_evaluator(campaign: CampaignConfig) -> Evaluator:
     judge = campaign.evaluator
     settings = judge if isinstance(judge, CpuEvaluatorConfig) else CpuEvaluatorConfig(target=judge.target)
     return create({**settings.model_dump(), "workers": 1}, load_task(campaign.task))
+
+
+def make_prior(config: CampaignConfig, task: Task) -> Prior | None:
+    """What the config has the tuner expect of kernels; None for nothing."""
+    if config.search.tuning.prior == "none":
+        return None
+    from evaluator.backends.forecast import Forecaster
+    from evo.prior import ModelPrior
+
+    settings = CpuEvaluatorConfig(target=config.evaluator.target, cache=False).model_dump()
+    return ModelPrior(lambda: Forecaster(task, settings))
 
 
 def _workshop(config: ModelPolicySection, campaign: CampaignConfig) -> Workshop:

@@ -153,6 +153,7 @@ class Campaign:
             self._asking,
             Streams(self.config.seed),
             lambda sha: self.dir.source(sha).text,
+            prior := build.make_prior(self.config, self.task),
         )
         self._scheduler.more_seeds = partial(library_drafts, self.config, self.task)
         self._monitors = Monitors([])
@@ -167,6 +168,8 @@ class Campaign:
         finally:
             self._scheduler.drop_ahead()
             self._tell_of_policy(policy)
+            if prior is not None:
+                prior.close()
             if self._given[0] is None:
                 evaluator.close()
             if self._given[1] is None:

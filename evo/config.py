@@ -299,6 +299,10 @@ class TuningConfig(Section):
     """Share of each batch spent on tuning known structures; the rest changes structure."""
     trials: Annotated[int, Field(ge=0)] = 12
     """At most this many trials for one structure."""
+    prior: Literal["none", "cost_model"] = "none"
+    """`cost_model` has each config's latency modelled before, and measures those that promise most."""
+    prior_pool: Annotated[int, Field(ge=2, le=64)] = 4
+    """Configs that the cost model chooses from for each one that is measured; a tenth of the others is, at random."""
 
 
 class SearchConfig(Section):

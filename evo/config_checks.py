@@ -216,6 +216,13 @@ def _sampler(config: CampaignConfig, document: Document) -> Iterator[Problem]:
         yield Problem(where, "search.tuning.sampler", what, f"pip install {' '.join(missing)}, or use tpe")
 
 
+def _prior(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    if config.search.tuning.prior == "cost_model" and config.evaluator.type == "cpu":
+        where = document.value_position(("search", "tuning", "prior"))
+        what = "the cpu evaluator's latencies are the cost model's own"
+        yield Problem(where, "search.tuning.prior", what, "use `evaluator: {type: gpu}`, or remove the key")
+
+
 def _budget(config: CampaignConfig, document: Document) -> Iterator[Problem]:
     budget = config.budget
     if all(limit is None for limit in (budget.evaluations, budget.seconds, budget.generations, budget.gpu_seconds)):
@@ -293,5 +300,6 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _library,
     _objectives,
     _sampler,
+    _prior,
     _budget,
 )
