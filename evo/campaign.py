@@ -137,7 +137,7 @@ class Campaign:
         if self._history is None:
             beginning.write_config(self.config, self.dir, self._config_text)
         self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
-        policy = self._policy = self._given[1] or build.make_policy(self.config)
+        policy = self._policy = self._given[1] or build.make_policy(beginning.with_own_playbook(self.config, self.dir))
         evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
         search = self.config.search
         self._asking = Asking(

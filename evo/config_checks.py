@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from evaluator.errors import UsageError
 from evaluator.yaml_reader import Document, Loc
 from evo.config import (
     AnyPolicyConfig,
@@ -223,6 +224,18 @@ def _prior(config: CampaignConfig, document: Document) -> Iterator[Problem]:
         yield Problem(where, "search.tuning.prior", what, "use `evaluator: {type: gpu}`, or remove the key")
 
 
+def _playbook(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    if config.search.playbook is None:
+        return
+    from evo.playbook import Playbook
+
+    try:
+        Playbook.load(config.search.playbook)
+    except UsageError as error:
+        where = document.value_position(("search", "playbook"))
+        yield Problem(where, "search.playbook", error.message, error.hint or "")
+
+
 def _budget(config: CampaignConfig, document: Document) -> Iterator[Problem]:
     budget = config.budget
     if all(limit is None for limit in (budget.evaluations, budget.seconds, budget.generations, budget.gpu_seconds)):
@@ -301,5 +314,6 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _objectives,
     _sampler,
     _prior,
+    _playbook,
     _budget,
 )
