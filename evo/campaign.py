@@ -38,6 +38,7 @@ from evo.journal import Event, Journal, ModelT, parsed, read
 from evo.learning import Learner
 from evo.monitors import Monitors, Step
 from evo.operators import shown
+from evo.prior import Prior
 from evo.run import Run, read_config
 from evo.run_dir import RunDir
 from evo.scheduler import Plan, Scheduler
@@ -139,23 +140,8 @@ class Campaign:
         self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
         policy = self._policy = self._given[1] or build.make_policy(beginning.with_own_playbook(self.config, self.dir))
         evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
-        search = self.config.search
-        self._asking = Asking(
-            policy,
-            ahead=search.prefetch,
-            interrupted=self._asked_to_stop,
-            clock=lambda: self._seconds,
-        )
-        self._learner = Learner(self.config, self.dir.path, policy)
-        self._scheduler = Scheduler(
-            search,
-            self.task,
-            self._asking,
-            Streams(self.config.seed),
-            lambda sha: self.dir.source(sha).text,
-            prior := build.make_prior(self.config, self.task),
-        )
-        self._scheduler.more_seeds = partial(library_drafts, self.config, self.task)
+        prior = build.make_prior(self.config, self.task)
+        self._build_search(policy, prior)
         self._monitors = Monitors([])
         try:
             self._restore()
@@ -179,6 +165,19 @@ class Campaign:
         finish.write_derived(run, self._scheduler.tuner)
         self._monitors.close()
         return CampaignResult(run, next(iter(run.elites(1)), None), stopped)
+
+    def _build_search(self, policy: Policy, prior: Prior | None) -> None:
+        search = self.config.search
+        self._asking = Asking(
+            policy,
+            ahead=search.prefetch,
+            interrupted=self._asked_to_stop,
+            clock=lambda: self._seconds,
+        )
+        self._learner = Learner(self.config, self.dir.path, policy)
+        read = lambda sha: self.dir.source(sha).text  # noqa: E731
+        self._scheduler = Scheduler(search, self.task, self._asking, Streams(self.config.seed), read, prior)
+        self._scheduler.more_seeds = partial(library_drafts, self.config, self.task)
 
     def _tell_of_policy(self, policy: Policy) -> None:
         """What a policy that keeps count asked, however the session ends."""

@@ -1,5 +1,4 @@
-"""What a session leaves beside the journal: elites, trajectories, studies, report, the library's share. All derived."""
-"""What a session leaves beside the journal: elites, trajectories, studies, the playbook, the report. All derived."""
+"""What a session leaves beside the journal: elites, trajectories, studies, playbook, report. All derived."""
 
 from __future__ import annotations
 
@@ -47,6 +46,8 @@ def _library(path: Path, run: Run) -> None:
     from evo.library import add
 
     add(path, [run])
+
+
 def _playbook(run: Run) -> None:
     from evo.playbook import write
 

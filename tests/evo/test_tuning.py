@@ -107,6 +107,21 @@ def test_a_study_file_of_an_older_version_or_a_broken_one_is_replaced_whole(tmp_
     assert apply(fakes.SEED, study.best_trial.user_attrs["config"])
 
 
+@pytest.mark.parametrize("left", [None, '{"op_code": 99}\n'])
+def test_a_resume_brings_back_studies_that_are_missing_or_from_an_older_version(tmp_path, left):
+    campaign(tmp_path / "run", None)
+    path = tmp_path / "run" / "optuna.journal"
+    whole = len(path.read_text().splitlines())
+    path.unlink()
+    if left is not None:
+        path.write_text(left)
+    run = campaign(tmp_path / "run", None, mode="resume").run
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+    names = {study.study_name for study in storage.get_all_studies()}
+    assert names == {record.candidate.structure[:12] for record in run.records()}
+    assert len(path.read_text().splitlines()) == whole
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes", "gp", "grid"])
 def test_every_sampler_goes_on_after_failures_and_screened_trials(sampler):
     evaluations = [measured(1.0), failure(EvalStatus.COMPILE_ERROR), measured(1.1, "screen"), measured(1.2)]
