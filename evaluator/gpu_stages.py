@@ -71,6 +71,8 @@ class GpuStages:
     """Takes a worker at the first call."""
     _measured: dict[str, Measured] = field(default_factory=dict)
     _coverage: dict[str, float] = field(default_factory=dict)
+    _screened: dict[str, float | None] = field(default_factory=dict)
+    _confirmed: bool = False
 
     def stages(self) -> list[tuple[str, Stage]]:
         """In order."""
@@ -104,6 +106,8 @@ class GpuStages:
                 for workload in workloads:
                     self._measured[workload.name] = self._time(workload, SCREEN)
                 tier = self.setting.tier(self._speedup())
+                self._screened = {name: measured.summary.ratio for name, measured in self._measured.items()}
+            self._confirmed = tier is not SCREEN
             if tier is not SCREEN:
                 for workload in workloads:
                     self._measured[workload.name] = self._time(workload, tier)
@@ -340,6 +344,8 @@ class GpuStages:
             wall_ms=measured.clocks.outside_ms,
             energy_mj=measured.energy_mj,
             baseline="" if self.setting.baseline is None else self.setting.baseline.label(workload),
+            tier="confirm" if self._confirmed else "screen",
+            screened=self._screened.get(workload.name),
         )
 
     def _bottleneck(self, facts: Facts) -> str:

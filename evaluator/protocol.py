@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from evaluator.types import Evaluation, EvaluationJob, Task
 
@@ -36,3 +36,12 @@ class Evaluator(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+@runtime_checkable
+class Retimer(Protocol):
+    """An evaluator that measures, and can measure again."""
+
+    def retime(self, jobs: Iterable[EvaluationJob]) -> Iterator[tuple[EvaluationJob, Evaluation]]:
+        """Like `evaluate`, but as thoroughly as the evaluator times anything, and never answered from memory."""
+        ...

@@ -195,6 +195,10 @@ class Timing(Frozen):
     """Millijoules per call from the GPU's energy counter, flushing included; None where it cannot be read."""
     baseline: str = ""
     """What `baseline_ms` is of: seed, eager, torch.compile, max-autotune."""
+    tier: Literal["", "screen", "confirm"] = ""
+    """Measured ones only: how thoroughly; what does not screen near the best is not confirmed."""
+    screened: float | None = None
+    """baseline/candidate of the screen tier, where there was one; nothing else where that was all."""
     spread_low: float | None = Field(default=None, gt=0)
     """Modelled ones only: 80 % of measured kernels that the calibration had not seen took between `spread_low` and
     `spread_high` times their modelled median. None when the model is not calibrated for the target."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluator.protocol import Evaluator
-from evaluator.types import Task
+from evaluator.types import Task, TimingKind
 from evo.config import (
     CampaignConfig,
     CpuEvaluatorConfig,
@@ -22,10 +22,12 @@ from evo.config import (
     VllmPolicyConfig,
 )
 from evo.monitors import ConsoleMonitor, JsonlMonitor, Monitor
+from evo.playbook import Entry, Playbook, family_of, notes, priors
 from evo.run_dir import RunDir
 from policy.policy import Policy
 
 if TYPE_CHECKING:
+    from evo.prior import Prior
     from policy.model_children import Workshop
     from policy.model_policy import ModelSettings
     from policy.openai_client import OpenAISettings
@@ -43,7 +45,19 @@ def make_evaluator(config: CampaignConfig, task: Task) -> Evaluator:
 def _rule(config: RulePolicyConfig, campaign: CampaignConfig) -> Policy:
     from policy.rule_policy import RulePolicy
 
-    return RulePolicy(max_steps=config.max_steps, rewrites=config.rewrites)
+    learned = priors(learned_before(campaign))
+    return RulePolicy(max_steps=config.max_steps, rewrites=config.rewrites, priors=learned)
+
+
+def learned_before(campaign: CampaignConfig) -> list[Entry]:
+    """What the config's playbook says of this campaign's task family, GPU and kind of latency."""
+    if campaign.search.playbook is None:
+        return []
+    from evaluator.task import load_task
+
+    book, judge = Playbook.load(campaign.search.playbook), campaign.evaluator
+    kind: TimingKind = "measured" if judge.type == "gpu" else "modelled"
+    return book.about(family_of(load_task(campaign.task)), judge.target, kind)
 
 
 def _openai(config: OpenAIPolicyConfig, campaign: CampaignConfig) -> Policy:
@@ -80,6 +94,17 @@ def draft_evaluator(campaign: CampaignConfig) -> Evaluator:
     return create({**settings.model_dump(), "workers": 1}, load_task(campaign.task))
 
 
+def make_prior(config: CampaignConfig, task: Task) -> Prior | None:
+    """What the config has the tuner expect of kernels; None for nothing."""
+    if config.search.tuning.prior == "none":
+        return None
+    from evaluator.backends.forecast import Forecaster
+    from evo.prior import ModelPrior
+
+    settings = CpuEvaluatorConfig(target=config.evaluator.target, cache=False).model_dump()
+    return ModelPrior(lambda: Forecaster(task, settings))
+
+
 def _workshop(config: ModelPolicySection, campaign: CampaignConfig) -> Workshop:
     """How prompts are made and answers are read."""
     from policy.attempts import AttemptStore
@@ -95,6 +120,7 @@ def _workshop(config: ModelPolicySection, campaign: CampaignConfig) -> Workshop:
         reward=RewardSettings.model_validate(campaign.reward.model_dump()),
         attempts=store,
         width=config.width,
+        notes=notes(learned_before(campaign)),
     )
 
 

@@ -9,12 +9,12 @@ while no stopper fires:
         scheduler.tell(candidate, evaluation)    # archive, population, Optuna
     trajectories and monitors hear of it
     every N generations: train on the run, swap the better adapter in      # where `learning` asks for it
+time the best again, in turn                  # where latencies are measured
 harvest; report
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,21 +27,23 @@ from evaluator.errors import KernevoError, TaskError, UsageError
 from evaluator.protocol import Evaluator
 from evaluator.task import load_task
 from evaluator.types import EvaluationJob, Task
-from evaluator.version import __version__
-from evo import build, environment, events, finish
+from evo import beginning, build, events, finish
 from evo.asking import Asking, Span, WaitInterruptedError
-from evo.budget import Progress, reason_to_stop
+from evo.budget import Progress, batch_size, reason_to_stop, roofline_share
 from evo.candidate import Record
 from evo.config import CampaignConfig
+from evo.finalists import Finals
 from evo.interrupt import Interrupt
 from evo.journal import Event, Journal, ModelT, parsed, read
 from evo.learning import Learner
 from evo.monitors import Monitors, Step
 from evo.operators import shown
+from evo.prior import Prior
 from evo.run import Run, read_config
 from evo.run_dir import RunDir
 from evo.scheduler import Plan, Scheduler
 from evo.seeds import library_drafts
+from evo.spending import Spending
 from evo.streams import Streams
 from policy.policy import Policy
 from policy.summary import summary_of
@@ -92,6 +94,8 @@ class Campaign:
         self._journal_length: int | None = None
         self._seconds_before = 0.0
         self._last_gain = 0
+        self._spending = Spending()
+        self._finals = Finals(config.finalists)
 
     @classmethod
     def from_yaml(cls, path: str | Path, overrides: Sequence[str] = (), name: str | None = None) -> Self:
@@ -131,35 +135,27 @@ class Campaign:
 
     def _session(self) -> CampaignResult:
         self._clock = time.monotonic()
-        self._write_config()
+        if self._history is None:
+            beginning.write_config(self.config, self.dir, self._config_text)
         self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
-        policy = self._given[1] or build.make_policy(self.config)
+        policy = self._policy = self._given[1] or build.make_policy(beginning.with_own_playbook(self.config, self.dir))
         evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
-        search = self.config.search
-        self._asking = Asking(
-            policy,
-            ahead=search.prefetch,
-            interrupted=lambda: self.interrupt.requested,
-            clock=lambda: self._seconds,
-        )
-        self._learner = Learner(self.config, self.dir.path, policy)
-        self._scheduler = Scheduler(
-            search,
-            self.task,
-            self._asking,
-            Streams(self.config.seed),
-            lambda sha: self.dir.source(sha).text,
-        )
-        self._scheduler.more_seeds = partial(library_drafts, self.config, self.task)
+        prior = build.make_prior(self.config, self.task)
+        self._build_search(policy, prior)
         self._monitors = Monitors([])
         try:
             self._restore()
             self._monitors = Monitors(build.make_monitors(self.config, self.dir, len(self._scheduler.records)))
             stopped = self._search(evaluator)
+            if stopped != INTERRUPTED and not self._play_finals(evaluator):
+                stopped = INTERRUPTED
+            self._note_spent()
             self._note_session("end", stopped)
         finally:
             self._scheduler.drop_ahead()
             self._tell_of_policy(policy)
+            if prior is not None:
+                prior.close()
             if self._given[0] is None:
                 evaluator.close()
             if self._given[1] is None:
@@ -168,7 +164,20 @@ class Campaign:
         run = Run.load(self.dir.path)
         finish.write_derived(run, self._scheduler.tuner)
         self._monitors.close()
-        return CampaignResult(run, self._scheduler.best, stopped)
+        return CampaignResult(run, next(iter(run.elites(1)), None), stopped)
+
+    def _build_search(self, policy: Policy, prior: Prior | None) -> None:
+        search = self.config.search
+        self._asking = Asking(
+            policy,
+            ahead=search.prefetch,
+            interrupted=self._asked_to_stop,
+            clock=lambda: self._seconds,
+        )
+        self._learner = Learner(self.config, self.dir.path, policy)
+        read = lambda sha: self.dir.source(sha).text  # noqa: E731
+        self._scheduler = Scheduler(search, self.task, self._asking, Streams(self.config.seed), read, prior)
+        self._scheduler.more_seeds = partial(library_drafts, self.config, self.task)
 
     def _tell_of_policy(self, policy: Policy) -> None:
         """What a policy that keeps count asked, however the session ends."""
@@ -188,6 +197,7 @@ class Campaign:
                     plan = self._scheduler.ask(self._batch_size(self._scheduler.generation))
                 except WaitInterruptedError:
                     return INTERRUPTED
+                self._note_spent()
                 if not plan.batch.candidates:
                     return "exhausted"
                 self._record(plan)
@@ -198,6 +208,27 @@ class Campaign:
             if self._scheduler.pending:
                 return INTERRUPTED
             self._end_generation((began, self._seconds))
+
+    def _play_finals(self, evaluator: Evaluator) -> bool:
+        """Time the best again where the evaluator measures, once in a run; False when interrupted."""
+        retimer = self._finals.due(self._scheduler.best, evaluator)
+        if retimer is None:
+            return True
+        records = list(self._scheduler.records.values())
+        if not self._finals.play(records, retimer, self.dir.source, self._note_retimed, self._asked_to_stop):
+            return False
+        result = self._finals.result(records, self._seconds)
+        self._journal.append(events.FINALISTS, result.model_dump(mode="json"))
+        self._finals.over = True
+        self._monitors.finalists(result)
+        return True
+
+    def _note_retimed(self, retimed: events.Retimed) -> None:
+        self._journal.append(events.RETIMED, retimed.model_dump(mode="json"))
+        self._spending.judged(retimed.evaluation)
+
+    def _asked_to_stop(self) -> bool:
+        return self.interrupt.requested
 
     def _learn(self) -> bool:
         """Train the policy where that is due; False when the training was interrupted."""
@@ -219,6 +250,7 @@ class Campaign:
         for job, evaluation in evaluator.evaluate(self._jobs()):
             data = events.Evaluated(candidate=job.job_id, evaluation=evaluation)
             self._journal.append(events.EVALUATED, data.model_dump(mode="json"))
+            self._spending.judged(evaluation)
             yield self._scheduler.tell(job.job_id, evaluation)
 
     def _jobs(self) -> Iterator[EvaluationJob]:
@@ -236,6 +268,7 @@ class Campaign:
         if summary.best != before:
             self._last_gain = scheduler.generation
         self._journal.append(events.GENERATION, summary.model_dump(mode="json"))
+        self._note_spent()
         self._tell_policy(batch)
         self._monitors.step(self._step(summary, batch, judged))
 
@@ -283,20 +316,21 @@ class Campaign:
             seconds=self._seconds,
             best_speedup=scheduler.best.speedup if scheduler.best else None,
             generations_without_gain=scheduler.generation - self._last_gain,
+            gpu_seconds=self._spending.gpu_seconds,
+            tokens=self._spending.tokens,
+            dollars=self._spending.dollars,
+            roofline_share=roofline_share(scheduler.best.evaluation) if scheduler.best else None,
         )
         return reason_to_stop(self.config.budget, progress)
 
     def _batch_size(self, generation: int) -> int:
         """Candidates of this generation or the next; 0 behind the end of the budget."""
-        budget, scheduler = self.config.budget, self._scheduler
-        if budget.generations is not None and generation >= budget.generations:
-            return 0
-        wanted = self.config.search.offspring
-        known = len(scheduler.records) + len(scheduler.pending)
-        return wanted if budget.evaluations is None else min(wanted, budget.evaluations - known)
+        known = len(self._scheduler.records) + len(self._scheduler.pending)
+        return batch_size(self.config.budget, self.config.search.offspring, generation, known)
 
     def _look_ahead(self) -> None:
-        self._scheduler.look_ahead(self._batch_size(self._scheduler.generation + 1))
+        if not self._spending.all_spent(self.config.budget):  # else the run ends with this batch
+            self._scheduler.look_ahead(self._batch_size(self._scheduler.generation + 1))
 
     @property
     def _seconds(self) -> float:
@@ -306,7 +340,8 @@ class Campaign:
         """Replay the journal; the first line of a new one says what run this is."""
         history = self._history or []
         if not history:
-            self._journal.append(events.STARTED, self._started().model_dump(mode="json"))
+            started = beginning.started(self.config, self.dir, self.task)
+            self._journal.append(events.STARTED, started.model_dump(mode="json"))
         last = max((event.seq for event in history if event.kind == events.BATCH), default=None)
         for event in history:
             self._replay(event)
@@ -320,7 +355,16 @@ class Campaign:
             scheduler.begin(self._parsed(events.Batch, event))
         elif event.kind == events.EVALUATED:
             judged = self._parsed(events.Evaluated, event)
+            self._spending.judged(judged.evaluation)
             scheduler.tell(judged.candidate, judged.evaluation)
+        elif event.kind == events.RETIMED:
+            retimed = self._parsed(events.Retimed, event)
+            self._spending.judged(retimed.evaluation)
+            self._finals.add(retimed)
+        elif event.kind == events.FINALISTS:
+            self._finals.over = True
+        elif event.kind == events.SPENT:
+            self._spending.add(self._parsed(events.Spent, event))
         elif event.kind == events.LEARNED:
             self._learner.apply(self._parsed(events.Learned, event))
         elif event.kind == events.GENERATION:
@@ -342,26 +386,13 @@ class Campaign:
     def _parsed(self, model: type[ModelT], event: Event) -> ModelT:
         return parsed(model, event.data, self.dir.journal, event.seq)
 
-    def _started(self) -> events.Started:
-        return events.Started(
-            kernevo_version=__version__,
-            name=self.dir.path.name,
-            task=self.task.name,
-            task_fingerprint=self.task.fingerprint,
-            split="held_out" if "held_out" in (self.config.split, self.task.split) else "train",
-            seed=self.config.seed,
-            config_fingerprint=hashlib.sha256(self.config.model_dump_json().encode()).hexdigest(),
-        )
+    def _note_spent(self) -> None:
+        """Journal what the policy cost since the last line, so that the budget knows it after a resume too."""
+        spent = self._spending.news(summary_of(self._policy), self._seconds)
+        if spent is not None:
+            self._journal.append(events.SPENT, spent.model_dump(mode="json"))
+            self._spending.add(spent)
 
     def _note_session(self, event: str, reason: str = "") -> None:
         data = events.Session.model_validate({"event": event, "reason": reason, "seconds": self._seconds})
         self._journal.append(events.SESSION, data.model_dump(mode="json"))
-
-    def _write_config(self) -> None:
-        if self._history is not None:
-            return
-        resolved = self.config.model_dump_json(indent=2)
-        self.dir.write_atomically(self.dir.config_yaml, self._config_text or resolved)
-        self.dir.write_atomically(self.dir.config_resolved, resolved)
-        facts = environment.facts(self.config.evaluator.target)
-        self.dir.write_atomically(self.dir.environment, facts.model_dump_json(indent=2))

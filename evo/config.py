@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
+from evo.config_budget import BudgetConfig, FinalistsConfig
 from evo.config_learning import LearningConfig
 from evo.config_library import SeedsConfig
 from evo.config_section import Section
@@ -298,6 +299,10 @@ class TuningConfig(Section):
     """Share of each batch spent on tuning known structures; the rest changes structure."""
     trials: Annotated[int, Field(ge=0)] = 12
     """At most this many trials for one structure."""
+    prior: Literal["none", "cost_model"] = "none"
+    """`cost_model` has each config's latency modelled before, and measures those that promise most."""
+    prior_pool: Annotated[int, Field(ge=2, le=64)] = 4
+    """Configs that the cost model chooses from for each one that is measured; a tenth of the others is, at random."""
 
 
 class SearchConfig(Section):
@@ -317,23 +322,10 @@ class SearchConfig(Section):
     """The best candidate of every kind of kernel."""
     tuning: TuningConfig = TuningConfig()
     """Tuning of block sizes, warps and stages."""
+    playbook: str | None = None
+    """A playbook.json or a run's folder: what it learned weighs the rule policy's rewrites and is noted in prompts."""
     prefetch: bool = True
     """Ask a language model for the next generation while this one is judged; no effect on the rule policy."""
-
-
-class BudgetConfig(Section):
-    """The campaign stops at whichever comes first; at least one of evaluations, seconds, generations."""
-
-    evaluations: PositiveInt | None = None
-    """Judged candidates, the seed included."""
-    seconds: PositiveFloat | None = None
-    """Wall-clock seconds, those of earlier sessions of the run included."""
-    generations: PositiveInt | None = None
-    """Generations of `search.offspring` candidates."""
-    target_speedup: PositiveFloat | None = None
-    """Stop when an elite reaches this speedup over the baseline."""
-    stagnation: PositiveInt | None = None
-    """Stop after this many generations without a better elite."""
 
 
 class RewardConfig(Section):
@@ -382,6 +374,8 @@ class CampaignConfig(Section):
     """Kernels of other runs to start from; left out, the task's own seed is the only one."""
     library: Annotated[str, Field(min_length=1)] | None = None
     """File of a library that gets the run's best kernels at its end; policies' `search_kernels` finds what it holds."""
+    finalists: FinalistsConfig = FinalistsConfig()
+    """The best are timed again before they are called elites."""
     reward: RewardConfig = RewardConfig()
     """What a child earns in trajectories and exports."""
     learning: LearningConfig | None = None

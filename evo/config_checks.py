@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from evaluator.errors import UsageError
 from evaluator.yaml_reader import Document, Loc
 from evo.config import (
     AnyPolicyConfig,
@@ -216,12 +217,46 @@ def _sampler(config: CampaignConfig, document: Document) -> Iterator[Problem]:
         yield Problem(where, "search.tuning.sampler", what, f"pip install {' '.join(missing)}, or use tpe")
 
 
+def _prior(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    if config.search.tuning.prior == "cost_model" and config.evaluator.type == "cpu":
+        where = document.value_position(("search", "tuning", "prior"))
+        what = "the cpu evaluator's latencies are the cost model's own"
+        yield Problem(where, "search.tuning.prior", what, "use `evaluator: {type: gpu}`, or remove the key")
+
+
+def _playbook(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    if config.search.playbook is None:
+        return
+    from evo.playbook import Playbook
+
+    try:
+        Playbook.load(config.search.playbook)
+    except UsageError as error:
+        where = document.value_position(("search", "playbook"))
+        yield Problem(where, "search.playbook", error.message, error.hint or "")
+
+
 def _budget(config: CampaignConfig, document: Document) -> Iterator[Problem]:
     budget = config.budget
-    if budget.evaluations is None and budget.seconds is None and budget.generations is None:
+    if all(limit is None for limit in (budget.evaluations, budget.seconds, budget.generations, budget.gpu_seconds)):
         where = document.value_position(("budget",))
         fix = "give at least one of evaluations, seconds, generations"
         yield Problem(where, "budget", "nothing here ends the campaign for certain", fix)
+    for name, what, fix in _never_reached(config):
+        yield Problem(document.value_position(("budget", name)), f"budget.{name}", what, fix)
+
+
+def _never_reached(config: CampaignConfig) -> Iterator[tuple[str, str, str]]:
+    """Key, what is wrong and the fix."""
+    budget, models = config.budget, [one for one in config.policies if isinstance(one, ModelPolicySection)]
+    if budget.gpu_seconds is not None and config.evaluator.type == "cpu":
+        yield "gpu_seconds", "the cpu evaluator uses no GPU", "use `evaluator: {type: gpu}`, or limit `seconds`"
+    if budget.tokens is not None and not models:
+        yield "tokens", "no policy asks a language model", "remove the key, or use one"
+    priced = [one for one in models if isinstance(one, OpenAIPolicyConfig) and one.price_prompt + one.price_completion]
+    if budget.dollars is not None and not priced:
+        fix = "set `price_prompt` and `price_completion` of the policy, or limit `tokens`"
+        yield "dollars", "no policy has a price", fix
 
 
 def _learning(config: CampaignConfig, document: Document) -> Iterator[Problem]:
@@ -278,5 +313,7 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _library,
     _objectives,
     _sampler,
+    _prior,
+    _playbook,
     _budget,
 )

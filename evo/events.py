@@ -14,6 +14,9 @@ EVALUATED = "evaluated"
 GENERATION = "generation"
 LEARNED = "learned"
 SESSION = "session"
+SPENT = "spent"
+RETIMED = "retimed"
+FINALISTS = "finalists"
 
 
 class Started(Frozen):
@@ -74,6 +77,35 @@ class Learned(Frozen):
     """Mean reward of the probe without the adapter."""
     after: float | None = None
     took_s: float = 0.0
+    seconds: float
+    """Wall-clock seconds of the whole run so far."""
+
+
+class Spent(Frozen):
+    """What the policy cost since the line before, for policies that keep count."""
+
+    tokens: int
+    """Of prompts and answers."""
+    dollars: float
+    seconds: float
+    """Wall-clock seconds of the whole run so far."""
+
+
+class Retimed(Frozen):
+    """A finalist was judged once more."""
+
+    candidate: str
+    evaluation: Evaluation
+
+
+class Finalists(Frozen):
+    """All finalists had their rounds: elites are ranked by them from here on."""
+
+    timed: tuple[str, ...]
+    best: str | None
+    best_speedup: float | None
+    best_before: float
+    """Speedup that the search had called the best."""
     seconds: float
     """Wall-clock seconds of the whole run so far."""
 

@@ -1,4 +1,4 @@
-"""What a session leaves beside the journal: elites, trajectories, studies, report, the library's share. All derived."""
+"""What a session leaves beside the journal: elites, trajectories, studies, playbook, report. All derived."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def write_derived(run: Run, tuner: Tuner) -> None:
         "trajectories.jsonl": lambda: _trajectories(run),
         "optuna.journal": lambda: tuner.export(run.path / "optuna.journal"),
         "elites": lambda: _elites(run),
+        "playbook.json": lambda: _playbook(run),
         "report.html": lambda: _report(run),
     }
     if (library := run.config.library) is not None:
@@ -45,6 +46,12 @@ def _library(path: Path, run: Run) -> None:
     from evo.library import add
 
     add(path, [run])
+
+
+def _playbook(run: Run) -> None:
+    from evo.playbook import write
+
+    write(run)
 
 
 def _report(run: Run) -> None:

@@ -13,6 +13,7 @@ from evaluator.types import KernelSource, Task
 from evo import events, journal
 from evo.candidate import Candidate, Record
 from evo.config import CampaignConfig
+from evo.finalists import Finals, Rounds, settled
 from evo.run_dir import RunDir
 
 RunStatus = Literal["running", "finished", "interrupted", "crashed"]
@@ -109,14 +110,23 @@ class Run:
         return f"the nearest is {min(records, key=lambda record: abs(record.number - int(digits))).id}"
 
     def elites(self, count: int | None = None) -> list[Record]:
-        """The best record of each structure that passed, best first; ties go to the older one."""
+        """The best record of each structure that passed, best first; ties go to the older one.
+
+        Where finalists were timed again they come first, with their middle round as their evaluation.
+        """
         best: dict[str, Record] = {}
-        for record in self.records():
-            held = best.get(record.candidate.structure)
-            if record.passed and (held is None or _key(record) > _key(held)):
-                best[record.candidate.structure] = record
-        ranked = sorted(best.values(), key=_key, reverse=True)
-        return ranked if count is None else ranked[:count]
+        for record in settled(self.records(), self._rounds):
+            best.setdefault(record.candidate.structure, record)
+        return list(best.values())[:count]
+
+    @cached_property
+    def _rounds(self) -> Rounds:
+        """What finalists were timed again, once all of them were: before, some would stand above others unfairly."""
+        finals = Finals(self.config.finalists)
+        for event in self._events:
+            if event.kind == events.RETIMED:
+                finals.add(self._parsed(events.Retimed, event))
+        return finals.rounds if any(event.kind == events.FINALISTS for event in self._events) else {}
 
     def lineage(self, candidate_id: str) -> list[Record]:
         """The record and its first parents, the seed first."""
@@ -145,10 +155,6 @@ class Run:
         if last is not None and last.event == "end":
             return "interrupted" if last.reason == "interrupted" else "finished"
         return "running" if self.dir.in_use else "crashed"
-
-
-def _key(record: Record) -> float:
-    return record.speedup or 0.0
 
 
 def existing(path: Path) -> RunDir:

@@ -1,7 +1,7 @@
 """The files of one run and who may write them.
 
     config.yaml  config.resolved.json  environment.json  journal.jsonl  kernels/<sha>.py  lock
-    trajectories.jsonl  metrics.jsonl  optuna.journal  elites/  logs/  report.html
+    trajectories.jsonl  metrics.jsonl  optuna.journal  playbook.json  elites/  logs/  report.html
 
 `journal.jsonl` and `kernels/` are the truth; everything on the second line can be rebuilt from them.
 """
@@ -78,7 +78,7 @@ class RunDir:
     def _unused(self) -> bool:
         # A process that was killed before its first journal line leaves only these, and nothing to lose.
         folders = {"kernels", "logs"}
-        ours = folders | {"lock", "config.yaml", "config.resolved.json", "environment.json"}
+        ours = folders | {"lock", "config.yaml", "config.resolved.json", "environment.json", "playbook.given.json"}
         if not self.path.exists():
             return True
         if not self.path.is_dir():

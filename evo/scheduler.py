@@ -22,6 +22,7 @@ from evo.measures import cell_of
 from evo.novelty import NoveltyGate
 from evo.operators import Draft, RewriteOperator, TuneOperator
 from evo.population import Individual, Population
+from evo.prior import Prior
 from evo.streams import Streams
 from evo.tuning import Tuner
 from policy.types import RewriteStep
@@ -39,7 +40,13 @@ class Scheduler:
     """The search's whole state, and the two verbs on it."""
 
     def __init__(
-        self, config: SearchConfig, task: Task, asking: Asking, streams: Streams, read: Callable[[str], str]
+        self,
+        config: SearchConfig,
+        task: Task,
+        asking: Asking,
+        streams: Streams,
+        read: Callable[[str], str],
+        prior: Prior | None = None,
     ) -> None:
         self.task = task
         self.streams = streams
@@ -55,7 +62,7 @@ class Scheduler:
         """Drafts of the first generation beside the task's seed; asked for when it is planned."""
         self._config = config
         self._rewrite = RewriteOperator(asking, config.archive)
-        self._tune = TuneOperator()
+        self._tune = TuneOperator(prior, config.tuning.prior_pool)
         self._pending: dict[str, Candidate] = {}
         self._children: dict[str, list[Record]] = {}
         self._offspring: list[Individual] = []

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import optuna
@@ -24,6 +25,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from evaluator.tunables import TunableSpace, extract
+from evaluator.types import EvalStatus, Evaluation
 from evo.candidate import Record
 from evo.config import TuningConfig
 
@@ -37,14 +39,51 @@ EXPLORATION = 0.15
 """Weight of the upper-confidence term that decides which structure is tuned next, in units of log speedup."""
 
 
+SCREEN, CONFIRM = 0, 1
+"""Steps of a trial: intermediate values are log speedups of these tiers."""
+
+INFEASIBLE = {EvalStatus.RESOURCE_LIMIT: 1.0, EvalStatus.COMPILE_ERROR: 2.0}
+"""Verdicts on the config that are constraints to Optuna, with how far each is from what would do (0 and less does)."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One judged config of a structure."""
+
+    config: dict[str, int]
+    value: float | None
+    """Log speedup; None where the config failed."""
+    infeasible: float = 0.0
+    """Above 0: the config cannot be built, however fast it would be."""
+    screened: float | None = None
+    """Log speedup of the screen tier, where there was one."""
+    confirmed: bool = True
+    """Whether nothing thorougher was left out."""
+
+
+def trial_of(config: dict[str, int], evaluation: Evaluation) -> Trial:
+    """What Optuna is told of a verdict."""
+    speedup = evaluation.speedup
+    timings = list(evaluation.timings.values())
+    ratios = [timing.screened for timing in timings]
+    known = [math.log(ratio) for ratio in ratios if ratio]
+    return Trial(
+        config,
+        None if speedup is None else math.log(speedup),
+        INFEASIBLE.get(evaluation.status, 0.0),
+        math.fsum(known) / len(known) if known and len(known) == len(ratios) else None,
+        not any(timing.tier == "screen" for timing in timings),
+    )
+
+
 @dataclass
 class Structure:
     """What the tuner knows of one structure."""
 
     base_source: str
     space: TunableSpace
-    trials: list[tuple[dict[str, int], float | None]] = field(default_factory=list)
-    """(config, log speedup or None where the config failed), in the order they were judged."""
+    trials: list[Trial] = field(default_factory=list)
+    """In the order they were judged."""
     best: Record | None = None
     parent: str | None = None
     """The structure this one was rewritten from."""
@@ -57,7 +96,7 @@ class Structure:
     @property
     def seen(self) -> set[tuple[int, ...]]:
         """Configs already judged, as value tuples in the order of the space."""
-        return {self.key(config) for config, _ in self.trials}
+        return {self.key(trial.config) for trial in self.trials}
 
     def key(self, config: Mapping[str, int]) -> tuple[int, ...]:
         """A config as a hashable tuple; names that the space lacks do not count."""
@@ -90,7 +129,7 @@ class Tuner:
         structure = self.structures[key]
         config = dict(record.candidate.config) or structure.space.defaults
         speedup = record.speedup
-        structure.trials.append((config, None if speedup is None else math.log(speedup)))
+        structure.trials.append(trial_of(config, record.evaluation))
         if speedup is not None and (structure.best is None or speedup > (structure.best.speedup or 0.0)):
             structure.best = record
         self._judged += 1
@@ -162,17 +201,21 @@ class Tuner:
 
     def _study(self, structure: Structure, seed: int) -> optuna.Study:
         study = optuna.create_study(direction="maximize", sampler=_sampler(self._config.sampler, seed))
-        study.add_trials([_frozen(structure.space, config, value) for config, value in structure.trials])
+        study.add_trials(_frozen(structure))
         return study
 
     def export(self, path: Path) -> None:
         """Write every study to an Optuna journal file, readable by optuna-dashboard. Derived data: rebuilt whole."""
-        path.unlink(missing_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(path)))
+        fresh = path.with_name(f".{path.name}.tmp")
+        fresh.unlink(missing_ok=True)
+        storage = JournalStorage(JournalFileBackend(str(fresh)))
         for key, structure in self.structures.items():
             if structure.space.tunables:
                 study = optuna.create_study(study_name=key[:12], storage=storage, direction="maximize")
-                study.add_trials([_frozen(structure.space, config, value) for config, value in structure.trials])
+                study.set_user_attr("structure", key)
+                study.add_trials(_frozen(structure))
+        fresh.touch()
+        fresh.replace(path)
 
 
 def fit(space: TunableSpace, wish: Mapping[str, int]) -> dict[str, int]:
@@ -201,19 +244,37 @@ def _distributions(space: TunableSpace) -> dict[str, BaseDistribution]:
     return {tunable.name: IntDistribution(0, len(tunable.choices) - 1) for tunable in space.tunables}
 
 
-def _frozen(space: TunableSpace, config: Mapping[str, int], value: float | None) -> FrozenTrial:
-    fitted = fit(space, config)
-    params = {tunable.name: tunable.choices.index(fitted[tunable.name]) for tunable in space.tunables}
-    # Optuna ignores FAIL trials but ranks PRUNED ones below every completed one, which is what a config that does
-    # not compile deserves.
-    state = TrialState.PRUNED if value is None else TrialState.COMPLETE
-    return create_trial(
-        state=state,
-        value=value,
-        params=params,
-        distributions=_distributions(space),
-        user_attrs={"config": dict(fitted)},
-    )
+def _frozen(structure: Structure) -> list[FrozenTrial]:
+    """A structure's trials as Optuna's, in order."""
+    frozen: list[FrozenTrial] = []
+    confirmed: list[float] = []
+    for trial in structure.trials:
+        fitted = fit(structure.space, trial.config)
+        pruned = trial.value is None or _prunes(trial, confirmed)
+        if trial.value is not None and trial.confirmed:
+            confirmed.append(trial.value)
+        steps = {SCREEN: trial.screened, CONFIRM: trial.value if trial.confirmed else None}
+        frozen.append(
+            create_trial(
+                # Optuna ignores FAIL trials but ranks PRUNED ones below every completed one, which is what a config
+                # that failed deserves.
+                state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
+                value=None if pruned else trial.value,
+                params={
+                    tunable.name: tunable.choices.index(fitted[tunable.name]) for tunable in structure.space.tunables
+                },
+                distributions=_distributions(structure.space),
+                user_attrs={"config": dict(fitted)},
+                intermediate_values={step: value for step, value in steps.items() if value is not None},
+                constraints={"builds": trial.infeasible},
+            )
+        )
+    return frozen
+
+
+def _prunes(trial: Trial, confirmed: list[float]) -> bool:
+    """Whether a config ended at the screen tier below the median of the structure's confirmed ones."""
+    return not trial.confirmed and bool(confirmed) and (trial.value or 0.0) < median(confirmed)
 
 
 def _sampler(name: str, seed: int) -> BaseSampler:

@@ -63,6 +63,7 @@ class Workshop:
         reward: RewardSettings | None = None,
         attempts: AttemptStore | None = None,
         width: int = WIDTH,
+        notes: Sequence[str] = (),
     ) -> None:
         self.form = form
         self._max_steps = max_steps
@@ -71,6 +72,7 @@ class Workshop:
         self._reward = reward
         self._attempts = attempts
         self._context = Context(width, reward)
+        self._notes = tuple(notes)
 
     @property
     def rewrites(self) -> tuple[str, ...]:
@@ -116,6 +118,7 @@ class Workshop:
                 tokens=self.tokens,
                 applicable=self._rewrites(request),
                 analysis=analysis,
+                notes=self._notes,
                 repair=repair,
                 reward=self._reward,
             )

@@ -83,18 +83,26 @@ class RulePolicy:
     """Proposes compositions of one to `max_steps` rewrites that apply, drawn by weight.
 
     Deterministic: a request's `seed` is the only randomness, and no answer depends on earlier requests.
-    `rewrites` limits the catalogue; unknown names raise UsageError.
+    `rewrites` limits the catalogue; unknown names raise UsageError. `priors` holds what earlier campaigns learned:
+    bottleneck (`""` for those not listed) -> rewrite -> factor on its weight.
     """
 
     name = "rule"
     deterministic = True
 
-    def __init__(self, *, max_steps: int = 2, rewrites: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        max_steps: int = 2,
+        rewrites: Sequence[str] | None = None,
+        priors: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> None:
         if max_steps < 1:
             raise UsageError(f"max_steps is {max_steps}", "use 1 or more")
         self.max_steps = max_steps
         self._known = Applicable(rewrites)
         self.rewrites = self._known.rewrites
+        self._priors = priors or {}
 
     def propose(self, requests: Sequence[ProposalRequest]) -> list[list[Proposal]]:
         """Up to `count` children per request; fewer where nothing new applies."""
@@ -166,10 +174,15 @@ class RulePolicy:
         """Weight of each rewrite for this parent: what its bottleneck asks for, less what it already had."""
         evaluation = parent.evaluation
         profile = None if evaluation is None else evaluation.profile
-        favoured = BY_BOTTLENECK.get("" if profile is None else profile.bottleneck, {})
+        bottleneck = "" if profile is None else profile.bottleneck
+        favoured = BY_BOTTLENECK.get(bottleneck, {})
+        prior = self._priors.get(bottleneck, self._priors.get("", {}))
         used = [step.name for step in parent.rewrites]
         return {
-            name: WEIGHTS.get(name, STRUCTURAL) * favoured.get(name, 1.0) / (1 + used.count(name))
+            name: WEIGHTS.get(name, STRUCTURAL)
+            * favoured.get(name, 1.0)
+            * prior.get(name, 1.0)
+            / (1 + used.count(name))
             for name in self.rewrites
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 from evaluator.backends.gpu import GpuEvaluator, default_workers
@@ -41,6 +42,14 @@ class GpuFleet(LocalEvaluator):
         """Judge `jobs`, several on each GPU at once, yielding in submission order."""
         self._open()
         yield from super().evaluate(jobs)
+
+    def retime(self, jobs: Iterable[EvaluationJob]) -> Iterator[tuple[EvaluationJob, Evaluation]]:
+        """Like `GpuEvaluator.retime`; speedups stay over the baseline of the GPU that timed the candidate."""
+        self._open()
+        with ExitStack() as stack:
+            for evaluator in self._evaluators:
+                stack.enter_context(evaluator.again())
+            yield from self.evaluate(jobs)
 
     def _open(self) -> None:
         """Find the GPUs, without using them."""

@@ -10,8 +10,8 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from evaluator.gpu_thorough import Thorough
 from evaluator.judge import Judge, check_task
 from evaluator.stages import CpuStages, static_stage
 from evaluator.timing import CONFIRM, SCREEN, Tier
-from evaluator.types import Evaluation, KernelSource, Task
+from evaluator.types import Evaluation, EvaluationJob, KernelSource, Task
 from evaluator.worker import CANNOT_JUDGE
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,28 @@ class GpuEvaluator(LocalEvaluator):
         self._arenas: queue.Queue[Arena] = queue.Queue()
         self._duplicates = duplicates or Duplicates(task)
         self._best: float | None = None
+        self._again = False
         self._best_lock = threading.Lock()
+
+    def retime(self, jobs: Iterable[EvaluationJob]) -> Iterator[tuple[EvaluationJob, Evaluation]]:
+        """Like `evaluate`, in the confirm tier: checks and timing are done anew, whatever is known of the source."""
+        with self.again():
+            yield from self.evaluate(jobs)
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """While this is entered, verdicts are those of `retime`."""
+        self._again = True
+        try:
+            yield
+        finally:
+            self._again = False
+
+    def _cached(self, source: KernelSource) -> Evaluation | None:
+        return None if self._again else super()._cached(source)
+
+    def _judge_and_keep(self, source: KernelSource) -> Evaluation:
+        return self._judge(source) if self._again else super()._judge_and_keep(source)
 
     def _cache_context(self) -> dict[str, object]:
         names = ("platform", "device", "baseline", "timing", "max_samples", "smoke", "thorough")
@@ -159,6 +180,8 @@ class GpuEvaluator(LocalEvaluator):
 
     def _tier(self, screened: float | None) -> Tier:
         """Confirm always, never, or what comes near the best so far."""
+        if self._again:
+            return self._confirm
         if self._timing_kind != "auto":
             return {"screen": SCREEN, "confirm": self._confirm}[self._timing_kind]
         with self._best_lock:
@@ -175,6 +198,8 @@ class GpuEvaluator(LocalEvaluator):
         self._machine.enter_thread()
         desk = _Desk(self._pool, self._arenas, self._limits.wall_seconds, self._setting)
         try:
+            if self._again:
+                return self._walked(source, self._stages(self._offline.compile, GpuStages(self._setting, desk.bench)))
             with self._duplicates.candidate(source) as candidate:
                 refuse = self._settings.get("duplicates", "refuse") == "refuse"
                 compile_ = candidate.stage(self._offline.compile) if refuse else self._offline.compile
@@ -186,12 +211,13 @@ class GpuEvaluator(LocalEvaluator):
     def _stages(self, compile_: Stage, gpu: GpuStages) -> list[tuple[str, Stage]]:
         """All of them. A worker that is alone has the machine to itself and waits for no compiler or interpreter."""
         assert self._machine is not None
-        smoke: list[tuple[str, Stage]] = [("smoke", self._smoke)] if self._settings.get("smoke", True) else []
+        smokes = self._settings.get("smoke", True) and not self._again
+        smoke: list[tuple[str, Stage]] = [("smoke", self._smoke)] if smokes else []
         first, *others = gpu.stages()
         early = [("compile", compile_), *smoke, first]
         if self._workers == 1:
             early = at_once(early, self._machine.enter_thread)
-        thorough = self._thorough.stages() if self._thorough else []
+        thorough = self._thorough.stages() if self._thorough and not self._again else []
         return [("static", static_stage(self._task)), *early, *others, *thorough]
 
     def _smoke(self, facts: Facts) -> Any:

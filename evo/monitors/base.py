@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from evaluator.types import Frozen, TimingKind
 from evo.asking import Span
 from evo.candidate import Record
+from evo.events import Finalists
 
 
 class Step(Frozen):
@@ -63,6 +64,10 @@ class Monitor(Protocol):
         """The session ends: what the policy asked and what came of it, for a policy that keeps count."""
         ...
 
+    def finalists(self, finalists: Finalists) -> None:
+        """The best were timed again."""
+        ...
+
     def close(self) -> None:
         """The session ends; safe to call twice."""
         ...
@@ -85,6 +90,10 @@ class Monitors:
     def policy(self, summary: Mapping[str, Any]) -> None:
         """What the policy asked in this session and what came of it."""
         self._each(lambda monitor: monitor.policy(summary))
+
+    def finalists(self, finalists: Finalists) -> None:
+        """The best were timed again."""
+        self._each(lambda monitor: monitor.finalists(finalists))
 
     def close(self) -> None:
         """The session ends."""

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from evo.candidate import Record
+from evo.events import Finalists
 from evo.monitors.base import Step
 
 
@@ -49,6 +50,10 @@ class ConsoleMonitor:
         for name, counts in summary.items() if several else [("policy", summary)]:
             self._console.print(policy_line(name, counts), highlight=False, markup=False, soft_wrap=True)
 
+    def finalists(self, finalists: Finalists) -> None:
+        """One line."""
+        self._console.print(finalists_line(finalists), highlight=False, markup=False, soft_wrap=True)
+
     def close(self) -> None:
         """Give the terminal back; safe to call twice."""
         if self._progress is not None:
@@ -72,6 +77,13 @@ def line_of(step: Step) -> str:
         f"passed {step.passed}/{step.batch}  {best_of(step)}  structures {step.structures}  cells {step.cells}"
         f"  {step.seconds:.0f} s" + (f"  [{failures}]" if failures else "")
     )
+
+
+def finalists_line(finalists: Finalists) -> str:
+    """`8 finalists timed again: best 1.783x measured (c000012), 1.830x before`."""
+    best = "none is correct" if finalists.best is None else f"best {finalists.best_speedup or 0.0:.3f}x measured"
+    name = f" ({finalists.best})" if finalists.best else ""
+    return f"{len(finalists.timed)} finalists timed again: {best}{name}, {finalists.best_before:.3f}x before"
 
 
 def policy_line(name: str, counts: Mapping[str, Any]) -> str:

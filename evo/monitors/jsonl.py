@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.candidate import Record
+from evo.events import Finalists
 from evo.monitors.base import Step
 
 
@@ -28,6 +29,11 @@ class JsonlMonitor:
     def policy(self, summary: Mapping[str, Any]) -> None:
         """One line at the end of a session, under the key `policy`."""
         self._stream.write(json.dumps({"policy": summary}) + "\n")
+        self._stream.flush()
+
+    def finalists(self, finalists: Finalists) -> None:
+        """One line, under the key `finalists`."""
+        self._stream.write(json.dumps({"finalists": finalists.model_dump(mode="json")}) + "\n")
         self._stream.flush()
 
     def close(self) -> None:

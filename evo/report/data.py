@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from evaluator.errors import KernevoError
 from evaluator.types import EvalStatus, Evaluation
 from evo.candidate import Record
 from evo.measures import DESCRIPTORS
+from evo.playbook import Entry, of_run
 from evo.run import Run
 
 MAX_POINTS = 3000
@@ -87,6 +89,7 @@ class Findings:
     cells: list[Cell]
     operators: list[Credit]
     rewrites: list[Credit]
+    playbook: tuple[Entry, ...]
     judged: int
     correct: int
     cached: int
@@ -104,13 +107,22 @@ def gather(run: Run) -> Findings:
         stages=stages(record.evaluation for record in records),
         verdicts=verdicts(records),
         cells=_cells(run, by_id),
-        operators=credits_by(_by_operator(records), by_id),
-        rewrites=credits_by(_by_rewrite(records, by_id), by_id),
+        operators=credits_by(by_operator(records), by_id),
+        rewrites=credits_by(by_rewrite(records, by_id), by_id),
+        playbook=_learned(run),
         judged=len(records),
         correct=sum(record.passed for record in records),
         cached=sum(record.evaluation.cached for record in records),
         judge_seconds=math.fsum(s for record in records if math.isfinite(s := record.evaluation.seconds)),
     )
+
+
+def _learned(run: Run) -> tuple[Entry, ...]:
+    """What this run adds to the playbook; nothing where its task is gone, which the page says elsewhere."""
+    try:
+        return of_run(run).entries
+    except KernevoError:
+        return ()
 
 
 def points(records: Iterable[Record]) -> list[Point]:
@@ -169,11 +181,13 @@ def _cells(run: Run, by_id: dict[str, Record]) -> list[Cell]:
     return sorted(cells, key=lambda cell: -(cell.owner.speedup or 0.0))
 
 
-def _by_operator(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
+def by_operator(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
+    """Each record under its operator."""
     return ((record.candidate.operator, record) for record in records)
 
 
-def _by_rewrite(records: Iterable[Record], by_id: dict[str, Record]) -> Iterator[tuple[str, Record]]:
+def by_rewrite(records: Iterable[Record], by_id: dict[str, Record]) -> Iterator[tuple[str, Record]]:
+    """Each record under every rewrite that it adds to its parent."""
     for record in records:
         parents = record.candidate.parent_ids
         known = len(by_id[parents[0]].candidate.rewrites) if parents and parents[0] in by_id else 0

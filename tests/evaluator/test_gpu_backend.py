@@ -342,6 +342,22 @@ def test_duplicates_are_judged_where_the_settings_say_so():
     assert [evaluation.status for evaluation in found] == [EvalStatus.PASSED] * 2
 
 
+def test_timing_again_is_thorough_and_answered_neither_from_the_cache_nor_as_a_duplicate(tmp_path):
+    twin = KernelSource(text=SEED.replace("cols", "columns"))
+    sources = [KernelSource(text=SEED), twin]
+    settings = {**SETTINGS, "cache": True, "cache_dir": str(tmp_path), "max_samples": 40, "workers": 1}
+    with GpuEvaluator(SMALL, settings) as evaluator:
+        first = [found for _, found in evaluator.evaluate(jobs(sources))]
+        again = [found for _, found in evaluator.retime(jobs(sources))]
+        then = [found for _, found in evaluator.evaluate(jobs(sources))]
+    assert [found.status for found in first] == [EvalStatus.PASSED, EvalStatus.DUPLICATE]
+    assert [found.status for found in again] == [EvalStatus.PASSED] * 2
+    assert not any(found.cached for found in again)
+    assert [found.timings["tall"].samples for found in (first[0], again[0])] == [30, 40]
+    assert then[0].cached
+    assert then[0].timings == first[0].timings
+
+
 def test_an_autotuned_kernel_passes_without_a_gpu_to_tune_on(evaluator):
     configs = "configs=[triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 32}, num_warps=2)], key=['n_cols']"
     text = SEED.replace("@triton.jit\n", f"@triton.autotune({configs})\n@triton.jit\n")

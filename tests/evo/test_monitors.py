@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from evo.events import Finalists
 from evo.monitors import JsonlMonitor, Monitors, Step
-from evo.monitors.console import line_of
+from evo.monitors.console import finalists_line, line_of
 
 
 @pytest.fixture
@@ -51,6 +52,16 @@ def test_jsonl_writes_one_object_per_generation(tmp_path, step):
     monitor.close()
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["evaluations"] for line in lines] == [25, 25]
+
+
+def test_finalists_are_one_line_that_says_what_the_search_had_believed(tmp_path):
+    over = Finalists(timed=("c000001", "c000002"), best="c000002", best_speedup=1.2, best_before=1.3, seconds=9.0)
+    assert finalists_line(over) == "2 finalists timed again: best 1.200x measured (c000002), 1.300x before"
+    assert "none is correct" in finalists_line(over.model_copy(update={"best": None, "best_speedup": None}))
+    monitor = JsonlMonitor(tmp_path / "metrics.jsonl")
+    monitor.finalists(over)
+    monitor.close()
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["finalists"]["best"] == "c000002"
 
 
 def test_a_monitor_that_fails_is_dropped_and_the_others_go_on(step):

@@ -47,7 +47,7 @@ def by_the_book(tuner: Tuner, count: int) -> Counter[str]:
             if not tuner.is_open(key) or len(structure.trials) - 1 + given[key] >= TRIALS:
                 continue
             tried = len(structure.trials) + given[key]
-            known = max(value for _, value in structure.trials if value is not None)
+            known = max(trial.value for trial in structure.trials if trial.value is not None)
             worth = known + EXPLORATION * math.sqrt(2 * math.log(total) / tried)
             if best is None or worth > best[0]:
                 best = (worth, key)
