@@ -12,7 +12,7 @@ from deap import base, tools
 
 from evaluator.types import Evaluation
 from evo.candidate import Record
-from evo.config import SearchConfig
+from evo.config_search import SearchConfig
 from evo.streams import Streams
 
 FAILED = -20.0

@@ -6,6 +6,7 @@ and draws from streams named by the generation. A resumed run therefore asks the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,12 +17,13 @@ from evaluator.types import Evaluation, KernelSource, Task
 from evo.archive import Archive
 from evo.asking import Asking
 from evo.candidate import Candidate, Record
-from evo.config import SearchConfig
+from evo.config_search import SearchConfig
 from evo.events import Batch, GenerationEnd
 from evo.measures import cell_of
 from evo.novelty import NoveltyGate
 from evo.operators import Draft, RewriteOperator, TuneOperator
 from evo.population import Individual, Population
+from evo.selection import Family
 from evo.streams import Streams
 from evo.tuning import Tuner
 from policy.types import RewriteStep
@@ -47,6 +49,7 @@ class Scheduler:
         self.archive = Archive()
         self.tuner = Tuner(config.tuning)
         self.gate = NoveltyGate()
+        self.family = Family()
         self.source = read
         self.generation = 0
         self.records: dict[str, Record] = {}
@@ -54,7 +57,7 @@ class Scheduler:
         self.more_seeds: Callable[[], list[Draft]] = list
         """Drafts of the first generation beside the task's seed; asked for when it is planned."""
         self._config = config
-        self._rewrite = RewriteOperator(asking, config.archive)
+        self._rewrite = RewriteOperator(asking, config)
         self._tune = TuneOperator()
         self._pending: dict[str, Candidate] = {}
         self._children: dict[str, list[Record]] = {}
@@ -155,6 +158,7 @@ class Scheduler:
         for candidate in batch.candidates:
             self._pending[candidate.id] = candidate
             self.gate.remember(candidate)
+            self.family.born(candidate.structure, [self._structure(parent) for parent in candidate.parent_ids])
 
     def tell(self, candidate_id: str, evaluation: Evaluation) -> Record:
         """An answer was recorded. Raises KeyError for a candidate that is not pending."""
@@ -165,11 +169,15 @@ class Scheduler:
         parents = record.candidate.parent_ids
         for parent in parents:
             self._children.setdefault(parent, []).append(record)
-        self.tuner.tell(record, source, self.records[parents[0]].candidate.structure if parents else None)
+        self.tuner.tell(record, source, self._structure(parents[0]) if parents else None)
+        self.family.judged(record.candidate.structure, math.log(record.speedup) if record.speedup else None)
         self._offspring.append(self.population.individual(record, len(source)))
         if record.passed:
             self._admit(record, source)
         return record
+
+    def _structure(self, candidate_id: str) -> str:
+        return self.records[candidate_id].candidate.structure
 
     def _admit(self, record: Record, source: str) -> None:
         speedup = record.speedup

@@ -11,6 +11,7 @@ from evo.archive import Archive
 from evo.candidate import Record
 from evo.novelty import NoveltyGate
 from evo.population import Population
+from evo.selection import Family
 from evo.streams import Streams
 from evo.tuning import Tuner
 from policy.types import ParentView, Proposal
@@ -37,6 +38,7 @@ class SearchView(Protocol):
     archive: Archive
     tuner: Tuner
     gate: NoveltyGate
+    family: Family
 
     def source(self, sha: str) -> str:
         """Text of a stored source."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from evo.asking import Answers, Asking
 from evo.candidate import Record
-from evo.config import ArchiveConfig
+from evo.config_search import SearchConfig
 from evo.measures import cell_of
 from evo.operators.base import Draft, SearchView, shown
+from evo.selection import ParentSelector
 from policy.types import Proposal, ProposalRequest
 
 ROUNDS = 3
@@ -41,9 +42,10 @@ class RewriteOperator:
 
     name = "rewrite"
 
-    def __init__(self, asking: Asking, archive: ArchiveConfig) -> None:
+    def __init__(self, asking: Asking, config: SearchConfig) -> None:
         self._asking = asking
-        self._archive = archive
+        self._archive = config.archive
+        self._parents = ParentSelector(config)
         self._ahead: _Round | None = None
 
     def prepare(self, view: SearchView, generation: int, count: int) -> None:
@@ -89,19 +91,12 @@ class RewriteOperator:
 
     def _round(self, view: SearchView, generation: int, indices: range, pending: Iterable[str]) -> _Round:
         taken = view.gate.programs.union(pending)
-        parents = [self._parent(view, generation, index) for index in indices]
+        parents = self._parents.choose(view, generation, indices)
         requests = [
             self._request(view, parent, generation, index, taken)
             for parent, index in zip(parents, indices, strict=True)
         ]
         return _Round(generation, parents, requests)
-
-    def _parent(self, view: SearchView, generation: int, index: int) -> Record:
-        rng = view.streams.generator("parent", generation, index)
-        share = self._archive.parent_share if self._archive.enabled else 0.0
-        if len(view.archive) and rng.random() < share:
-            return view.archive.sample(rng)
-        return view.population.parent(generation, index)
 
     def _request(
         self, view: SearchView, parent: Record, generation: int, index: int, taken: frozenset[str]

@@ -1,0 +1,68 @@
+"""Settings of the evolutionary search."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from evo.config_section import Section
+
+
+class ArchiveConfig(Section):
+    """MAP-Elites over measured descriptors."""
+
+    enabled: bool = True
+    """Keep an archive beside the population."""
+    parent_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of parents drawn from the archive; the rest come from the population."""
+
+
+class ParentsConfig(Section):
+    """How parents are chosen."""
+
+    kind: Literal["weights", "puct", "tournament"] | None = None
+    """`weights` draws from what is faster than the median and has few children; `puct` takes what promises most by its
+    children, its rank and how often it was tried; `tournament` ranks by the objectives, and archive cells not at all.
+    When left out, `weights` for one objective and `tournament` for several."""
+    sharpness: PositiveFloat = 10.0
+    """With `weights`: how hard the line at the median is, per median absolute deviation of log speedup."""
+    exploration: Annotated[float, Field(ge=0)] = 1.0
+    """With `puct`: what an untried parent is worth, in units of the range of log speedups."""
+    spread: bool = True
+    """With `weights` and `puct`: take two of one lineage (a parent and an ancestor of it, or the same one twice) into a
+    batch only when nothing else is left."""
+
+
+class TuningConfig(Section):
+    """Optuna tunes the tunables of each structure."""
+
+    sampler: Literal["tpe", "random", "cmaes", "gp", "grid"] = "tpe"
+    """How Optuna proposes settings of a structure's tunables."""
+    share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of each batch spent on tuning known structures; the rest changes structure."""
+    trials: Annotated[int, Field(ge=0)] = 12
+    """At most this many trials for one structure."""
+
+
+class SearchConfig(Section):
+    """The evolutionary search (DEAP)."""
+
+    population: PositiveInt = 16
+    """Survivors kept after each generation."""
+    offspring: PositiveInt = 8
+    """Candidates judged per generation."""
+    selection: Literal["tournament", "nsga2"] = "tournament"
+    """How survivors are chosen, and parents by `tournament`; `nsga2` weighs several objectives."""
+    tournament_size: PositiveInt = 3
+    """Candidates that compete for one place as a parent, with `parents: {kind: tournament}`."""
+    objectives: tuple[Literal["speedup", "registers", "shared_memory", "code_size"], ...] = ("speedup",)
+    """First is what elites are ranked by; more than one asks for `selection: nsga2`."""
+    parents: ParentsConfig = ParentsConfig()
+    """Who gets children."""
+    archive: ArchiveConfig = ArchiveConfig()
+    """The best candidate of every kind of kernel."""
+    tuning: TuningConfig = TuningConfig()
+    """Tuning of block sizes, warps and stages."""
+    prefetch: bool = True
+    """Ask a language model for the next generation while this one is judged; no effect on the rule policy."""
