@@ -34,6 +34,24 @@ class ParentsConfig(Section):
     batch only when nothing else is left."""
 
 
+class IslandsConfig(Section):
+    """Populations that evolve apart and exchange copies of their best."""
+
+    count: Annotated[int, Field(ge=1, le=64)] = 1
+    """Islands; the survivors of `search.population` are divided among them."""
+    strategies: Annotated[
+        tuple[Literal["open", "memory", "parallelism", "instructions"], ...], Field(min_length=1, strict=False)
+    ] = ("open", "memory", "parallelism", "instructions")
+    """Directions, given to the islands in turn: told to a language model, and what rules then draw more often."""
+    migrate_every: PositiveInt = 10
+    """Generations between two migrations round the ring."""
+    migrants: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of an island's survivors that are copied to the next one, at least one; 0 keeps the islands apart."""
+    stagnation: PositiveInt | None = 20
+    """Generations without a better best after which an island starts again from a random cell of the archive; the
+    island with the best of the run never does. `null`: never."""
+
+
 class TuningConfig(Section):
     """Optuna tunes the tunables of each structure."""
 
@@ -62,6 +80,8 @@ class SearchConfig(Section):
     """Who gets children."""
     archive: ArchiveConfig = ArchiveConfig()
     """The best candidate of every kind of kernel."""
+    islands: IslandsConfig = IslandsConfig()
+    """Populations that evolve apart; one by default, where nothing migrates."""
     tuning: TuningConfig = TuningConfig()
     """Tuning of block sizes, warps and stages."""
     prefetch: bool = True

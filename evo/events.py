@@ -43,6 +43,19 @@ class Evaluated(Frozen):
     evaluation: Evaluation
 
 
+class IslandEnd(Frozen):
+    """What one island was after a generation."""
+
+    generation: int
+    """Generations it has lived through."""
+    members: tuple[str, ...]
+    gained: int
+    """Its generation when its best last improved."""
+    restarts: int
+    strategy: str
+    best_speedup: float | None
+
+
 class GenerationEnd(Frozen):
     """What the search knew after a generation; a resume recomputes it and must agree."""
 
@@ -51,6 +64,8 @@ class GenerationEnd(Frozen):
     population: tuple[str, ...]
     archive: Mapping[str, str]
     """Cell -> candidate id."""
+    islands: tuple[IslandEnd, ...] = ()
+    """Where there are several."""
     best: str | None
     best_speedup: float | None
     stream: int

@@ -19,10 +19,11 @@ from evo.asking import Asking
 from evo.candidate import Candidate, Record
 from evo.config_search import SearchConfig
 from evo.events import Batch, GenerationEnd
+from evo.islands import Islands
 from evo.measures import cell_of
 from evo.novelty import NoveltyGate
 from evo.operators import Draft, RewriteOperator, TuneOperator
-from evo.population import Individual, Population
+from evo.population import Individual
 from evo.selection import Family
 from evo.streams import Streams
 from evo.tuning import Tuner
@@ -45,7 +46,7 @@ class Scheduler:
     ) -> None:
         self.task = task
         self.streams = streams
-        self.population = Population(config, streams)
+        self.islands = Islands(config, streams)
         self.archive = Archive()
         self.tuner = Tuner(config.tuning)
         self.gate = NoveltyGate()
@@ -133,6 +134,7 @@ class Scheduler:
             generation=self.generation,
             parent_ids=tuple(parent.id for parent in draft.parents),
             operator=draft.operator,
+            island=draft.island,
             source_sha=draft.source.sha,
             ast_hash=ast_hash(draft.source.text),
             structure=draft.structure,
@@ -171,13 +173,16 @@ class Scheduler:
             self._children.setdefault(parent, []).append(record)
         self.tuner.tell(record, source, self._structure(parents[0]) if parents else None)
         self.family.judged(record.candidate.structure, math.log(record.speedup) if record.speedup else None)
-        self._offspring.append(self.population.individual(record, len(source)))
+        self._offspring.append(self.islands.individual(record, len(source)))
         if record.passed:
             self._admit(record, source)
         return record
 
     def _structure(self, candidate_id: str) -> str:
         return self.records[candidate_id].candidate.structure
+
+    def _size(self, record: Record) -> int:
+        return len(self.source(record.candidate.source_sha))
 
     def _admit(self, record: Record, source: str) -> None:
         speedup = record.speedup
@@ -191,12 +196,13 @@ class Scheduler:
         """Select survivors once the whole batch is judged, and move on."""
         assert self.in_generation
         assert not self._pending
-        self.population.advance(self._offspring, self.generation)
+        self.islands.advance(self._offspring, self.generation, self.archive, self._size)
         summary = GenerationEnd(
             generation=self.generation,
             evaluations=len(self.records),
-            population=tuple(member.record.id for member in self.population.members),
+            population=tuple(member.record.id for member in self.islands.members),
             archive={"/".join(cell): owner.id for cell, owner in self.archive},
+            islands=self.islands.ends(),
             best=self.best.id if self.best else None,
             best_speedup=self.best.speedup if self.best else None,
             stream=self.streams.seed("checkpoint", self.generation),

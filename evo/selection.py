@@ -18,6 +18,7 @@ from evo.candidate import Record
 from evo.config_search import ParentsConfig, SearchConfig
 
 if TYPE_CHECKING:
+    from evo.islands import Island
     from evo.operators.base import SearchView
 
 Floats = NDArray[np.float64]
@@ -167,15 +168,19 @@ class ParentSelector:
         self._kind = config.parents.kind or ("weights" if len(config.objectives) == 1 else "tournament")
 
     def choose(self, view: SearchView, generation: int, indices: range) -> list[Record]:
-        """A parent for each index. `search.archive.parent_share` of them come from the archive."""
-        draw = Draw(self._config.parents, self._kind, view.family)
-        return [self._one(view, draw, generation, index) for index in indices]
+        """A parent for each index, of the island whose turn it is; `search.archive.parent_share` of them elites."""
+        draws = [Draw(self._config.parents, self._kind, view.family) for _ in view.islands]
+        chosen = []
+        for index in indices:
+            island = view.islands.at(generation, index)
+            chosen.append(self._one(view, island, draws[island.number], generation, index))
+        return chosen
 
-    def _one(self, view: SearchView, draw: Draw, generation: int, index: int) -> Record:
+    def _one(self, view: SearchView, island: Island, draw: Draw, generation: int, index: int) -> Record:
         rng = view.streams.generator("parent", generation, index)
         archive = self._config.archive
-        from_archive = archive.enabled and len(view.archive) > 0 and rng.random() < archive.parent_share
-        if self._kind == "tournament":
-            return view.archive.sample(rng) if from_archive else view.population.parent(generation, index)
-        pool = view.archive.owners if from_archive else [member.record for member in view.population.members]
-        return draw.take(pool, rng)
+        elites = [owner for owner in view.archive.owners if island.is_home_of(owner)] if archive.enabled else []
+        pool = elites if elites and rng.random() < archive.parent_share else []
+        if self._kind != "tournament":
+            return draw.take(pool or island.records, rng)
+        return pool[int(rng.integers(len(pool)))] if pool else island.population.parent(generation, index)

@@ -116,6 +116,7 @@ class Workshop:
                 tokens=self.tokens,
                 applicable=self._rewrites(request),
                 analysis=analysis,
+                strategy=request.strategy,
                 repair=repair,
                 reward=self._reward,
             )

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from evaluator.types import Frozen, TimingKind
 from evo.asking import Span
 from evo.candidate import Record
+from evo.events import IslandEnd
 
 
 class Step(Frozen):
@@ -44,6 +45,8 @@ class Step(Frozen):
     """Of these, requests with at least one proposal."""
     policy_spans: tuple[Span, ...] = ()
     """When each round of requests for this batch was sent and when the last of its answers was there."""
+    islands: tuple[IslandEnd, ...] = ()
+    """Where there are several."""
     judge_span: Span | None = None
     """When judging this batch began and ended, in this session."""
 

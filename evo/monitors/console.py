@@ -41,7 +41,8 @@ class ConsoleMonitor:
         self._best = best_of(step)
         if self._progress is not None:
             self._progress.update(self._row, completed=step.evaluations, best=self._best)
-        self._console.print(line_of(step), highlight=False, markup=False, soft_wrap=True)
+        for line in [line_of(step), *[islands_line(step)] * bool(step.islands)]:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def policy(self, summary: Mapping[str, Any]) -> None:
         """One line for each policy that keeps count."""
@@ -72,6 +73,16 @@ def line_of(step: Step) -> str:
         f"passed {step.passed}/{step.batch}  {best_of(step)}  structures {step.structures}  cells {step.cells}"
         f"  {step.seconds:.0f} s" + (f"  [{failures}]" if failures else "")
     )
+
+
+def islands_line(step: Step) -> str:
+    """`islands  0 open 1.830x, 4 kept  1 memory 1.710x, 4 kept, restarts 1 …`."""
+    parts = []
+    for number, island in enumerate(step.islands):
+        best = f"{island.best_speedup:.3f}x" if island.best_speedup is not None else "nothing correct"
+        again = f", restarts {island.restarts}" if island.restarts else ""
+        parts.append(f"{number} {island.strategy} {best}, {len(island.members)} kept{again}")
+    return f"    islands  {'  '.join(parts)}"
 
 
 def policy_line(name: str, counts: Mapping[str, Any]) -> str:

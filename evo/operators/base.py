@@ -9,8 +9,8 @@ from typing import Protocol
 from evaluator.types import KernelSource, Task
 from evo.archive import Archive
 from evo.candidate import Record
+from evo.islands import Islands
 from evo.novelty import NoveltyGate
-from evo.population import Population
 from evo.selection import Family
 from evo.streams import Streams
 from evo.tuning import Tuner
@@ -27,6 +27,7 @@ class Draft:
     structure: str
     config: Mapping[str, int] = field(default_factory=dict)
     proposal: Proposal | None = None
+    island: int = 0
 
 
 class SearchView(Protocol):
@@ -34,7 +35,7 @@ class SearchView(Protocol):
 
     task: Task
     streams: Streams
-    population: Population
+    islands: Islands
     archive: Archive
     tuner: Tuner
     gate: NoveltyGate

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from evo.asking import Answers, Asking
 from evo.candidate import Record
 from evo.config_search import SearchConfig
+from evo.islands import Island
 from evo.measures import cell_of
 from evo.operators.base import Draft, SearchView, shown
 from evo.selection import ParentSelector
@@ -27,6 +28,7 @@ class _Round:
     """Requests that are asked together, and whom they are about."""
 
     generation: int
+    islands: Sequence[Island]
     parents: Sequence[Record]
     requests: Sequence[ProposalRequest]
     sent: Future[Answers] | None = None
@@ -51,7 +53,7 @@ class RewriteOperator:
     def prepare(self, view: SearchView, generation: int, count: int) -> None:
         """Build the first requests of `generation` from what is known now. Sends nothing."""
         self.cancel()
-        if self._asking.ahead and count > 0 and view.population.members:
+        if self._asking.ahead and count > 0 and view.islands.members:
             self._ahead = self._round(view, generation, range(count), ())
 
     def submit(self) -> None:
@@ -85,21 +87,22 @@ class RewriteOperator:
                 first = attempt * count
                 asked = self._round(view, generation, range(first, first + wanted), programs)
             answers = self._asking.propose(asked.requests, asked.sent)
-            for parent, proposals in zip(asked.parents, answers, strict=True):
-                drafts += self._new(view, parent, proposals, programs, structures)
+            for island, parent, proposals in zip(asked.islands, asked.parents, answers, strict=True):
+                drafts += self._new(view, island, parent, proposals, programs, structures)
         return drafts[:count]
 
     def _round(self, view: SearchView, generation: int, indices: range, pending: Iterable[str]) -> _Round:
         taken = view.gate.programs.union(pending)
+        islands = [view.islands.at(generation, index) for index in indices]
         parents = self._parents.choose(view, generation, indices)
         requests = [
-            self._request(view, parent, generation, index, taken)
-            for parent, index in zip(parents, indices, strict=True)
+            self._request(view, island, parent, generation, index, taken)
+            for island, parent, index in zip(islands, parents, indices, strict=True)
         ]
-        return _Round(generation, parents, requests)
+        return _Round(generation, islands, parents, requests)
 
     def _request(
-        self, view: SearchView, parent: Record, generation: int, index: int, taken: frozenset[str]
+        self, view: SearchView, island: Island, parent: Record, generation: int, index: int, taken: frozenset[str]
     ) -> ProposalRequest:
         return ProposalRequest(
             request_id=f"g{generation:05d}-{index:03d}",
@@ -110,6 +113,8 @@ class RewriteOperator:
             inspirations=tuple(shown(view.source, elite) for elite in self._inspirations(view, parent, generation)),
             attempts=tuple(shown(view.source, child) for child in view.children(parent.id)[-ATTEMPTS:]),
             taken=taken,
+            strategy=island.strategy.text,
+            favoured=island.strategy.favoured,
         )
 
     def _inspirations(self, view: SearchView, parent: Record, generation: int) -> list[Record]:
@@ -128,6 +133,7 @@ class RewriteOperator:
     def _new(
         self,
         view: SearchView,
+        island: Island,
         parent: Record,
         proposals: list[Proposal],
         programs: set[str],
@@ -142,5 +148,7 @@ class RewriteOperator:
                 continue
             programs.add(program)
             structures.add(structure)
-            drafts.append(Draft(proposal.source, self.name, (parent,), structure, proposal=proposal))
+            drafts.append(
+                Draft(proposal.source, self.name, (parent,), structure, proposal=proposal, island=island.number)
+            )
         return drafts

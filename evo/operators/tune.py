@@ -30,4 +30,6 @@ class TuneOperator:
             source = apply(known.base_source, config)
             if view.gate.new_program(source) is not None and count > 0:
                 count -= 1
-                yield Draft(KernelSource(text=source), self.name, (best,), structure, config)
+                yield Draft(
+                    KernelSource(text=source), self.name, (best,), structure, config, island=best.candidate.island
+                )
