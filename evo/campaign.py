@@ -264,6 +264,7 @@ class Campaign:
             cells=len(scheduler.archive),
             qd_score=scheduler.archive.qd_score,
             islands=summary.islands,
+            credits=scheduler.bandit.credits,
             cached=sum(record.evaluation.cached for record in batch),
             policy_seconds=asked.seconds,
             policy_asked=asked.requests,

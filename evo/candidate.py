@@ -22,6 +22,8 @@ class Candidate(Frozen):
     """`seed`, `rewrite`, `tune` …"""
     island: int = 0
     """The island whose parent it is a child of; the seed belongs to all."""
+    arm: str = ""
+    """The bandit's arm that made it: `tune`, `rewrite/rule` …; empty for the seed."""
     source_sha: str
     ast_hash: str
     structure: str

@@ -21,10 +21,9 @@ class ArchiveConfig(Section):
 class ParentsConfig(Section):
     """How parents are chosen."""
 
-    kind: Literal["weights", "puct", "tournament"] | None = None
-    """`weights` draws from what is faster than the median and has few children; `puct` takes what promises most by its
-    children, its rank and how often it was tried; `tournament` ranks by the objectives, and archive cells not at all.
-    When left out, `weights` for one objective and `tournament` for several."""
+    kind: Literal["tournament", "weights", "puct"] = "tournament"
+    """`tournament` ranks by the objectives, and archive cells not at all; `weights` draws from what is faster than the
+    median and has few children; `puct` takes what promises most by its children, its rank and its visits."""
     sharpness: PositiveFloat = 10.0
     """With `weights`: how hard the line at the median is, per median absolute deviation of log speedup."""
     exploration: Annotated[float, Field(ge=0)] = 1.0
@@ -52,6 +51,22 @@ class IslandsConfig(Section):
     island with the best of the run never does. `null`: never."""
 
 
+class OperatorsConfig(Section):
+    """How a batch is divided between tuning and rewriting, and among policies."""
+
+    kind: Literal["fixed", "bandit"] = "fixed"
+    """`fixed`: by `search.tuning.share` and the policies' `weight`; `bandit`: more to what gained most of late."""
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """What a gain still counts a generation later."""
+    exploration: Annotated[float, Field(ge=0)] = 0.5
+    """With `bandit`: worth of what was seldom tried, in units of the best arm's gain."""
+    charge: Literal["candidates", "costs"] = "candidates"
+    """What a gain is divided by: candidates, or seconds of judging and tokens. Seconds differ from run to run, and with
+    them what is chosen; a resumed run reads them from its journal."""
+    token_seconds: Annotated[float, Field(ge=0)] = 0.001
+    """With `costs`: seconds that a token of a prompt or an answer is charged as."""
+
+
 class TuningConfig(Section):
     """Optuna tunes the tunables of each structure."""
 
@@ -73,7 +88,7 @@ class SearchConfig(Section):
     selection: Literal["tournament", "nsga2"] = "tournament"
     """How survivors are chosen, and parents by `tournament`; `nsga2` weighs several objectives."""
     tournament_size: PositiveInt = 3
-    """Candidates that compete for one place as a parent, with `parents: {kind: tournament}`."""
+    """Candidates that compete for one place as a parent in a tournament."""
     objectives: tuple[Literal["speedup", "registers", "shared_memory", "code_size"], ...] = ("speedup",)
     """First is what elites are ranked by; more than one asks for `selection: nsga2`."""
     parents: ParentsConfig = ParentsConfig()
@@ -82,6 +97,8 @@ class SearchConfig(Section):
     """The best candidate of every kind of kernel."""
     islands: IslandsConfig = IslandsConfig()
     """Populations that evolve apart; one by default, where nothing migrates."""
+    operators: OperatorsConfig = OperatorsConfig()
+    """Who gets how much of a batch."""
     tuning: TuningConfig = TuningConfig()
     """Tuning of block sizes, warps and stages."""
     prefetch: bool = True

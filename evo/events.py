@@ -34,6 +34,8 @@ class Batch(Frozen):
 
     generation: int
     candidates: tuple[Candidate, ...]
+    asked: Mapping[str, int] = {}
+    """Arm -> requests that the bandit gave it; some lead to no candidate."""
 
 
 class Evaluated(Frozen):

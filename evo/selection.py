@@ -165,7 +165,7 @@ class ParentSelector:
 
     def __init__(self, config: SearchConfig) -> None:
         self._config = config
-        self._kind = config.parents.kind or ("weights" if len(config.objectives) == 1 else "tournament")
+        self._kind = config.parents.kind
 
     def choose(self, view: SearchView, generation: int, indices: range) -> list[Record]:
         """A parent for each index, of the island whose turn it is; `search.archive.parent_share` of them elites."""

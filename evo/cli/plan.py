@@ -53,6 +53,8 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
 def _seeds(config: SeedsConfig | None) -> str:
     own = "the task's seed kernel"
     return own if config is None else f"{own}, at most {config.top} kernels of {config.library}"
+
+
 def _directions(islands: IslandsConfig) -> list[str]:
     return [islands.strategies[number % len(islands.strategies)] for number in range(islands.count)]
 

@@ -6,8 +6,11 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pydantic import Field
+
 from evaluator.types import Frozen, TimingKind
 from evo.asking import Span
+from evo.bandit import Credit
 from evo.candidate import Record
 from evo.events import IslandEnd
 
@@ -47,6 +50,8 @@ class Step(Frozen):
     """When each round of requests for this batch was sent and when the last of its answers was there."""
     islands: tuple[IslandEnd, ...] = ()
     """Where there are several."""
+    credits: Mapping[str, Credit] = Field(default_factory=dict)
+    """Operator and policy -> what its candidates earned in the run so far."""
     judge_span: Span | None = None
     """When judging this batch began and ended, in this session."""
 

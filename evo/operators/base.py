@@ -28,6 +28,7 @@ class Draft:
     config: Mapping[str, int] = field(default_factory=dict)
     proposal: Proposal | None = None
     island: int = 0
+    arm: str = ""
 
 
 class SearchView(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evo.asking import Answers, Asking
 from evo.candidate import Record
@@ -50,11 +50,16 @@ class RewriteOperator:
         self._parents = ParentSelector(config)
         self._ahead: _Round | None = None
 
-    def prepare(self, view: SearchView, generation: int, count: int) -> None:
+    @property
+    def arms(self) -> list[str]:
+        """The bandit's arms: one for each policy that can be asked."""
+        return [f"{self.name}/{member}" for member in self._asking.members]
+
+    def prepare(self, view: SearchView, generation: int, count: int, members: Sequence[int] = ()) -> None:
         """Build the first requests of `generation` from what is known now. Sends nothing."""
         self.cancel()
         if self._asking.ahead and count > 0 and view.islands.members:
-            self._ahead = self._round(view, generation, range(count), ())
+            self._ahead = self._round(view, generation, range(count), (), members)
 
     def submit(self) -> None:
         """Send the prepared requests, once."""
@@ -67,10 +72,18 @@ class RewriteOperator:
             self._ahead.sent.cancel()
         self._ahead = None
 
-    def propose(self, view: SearchView, generation: int, count: int, pending: Iterable[str] = ()) -> list[Draft]:
+    def propose(
+        self,
+        view: SearchView,
+        generation: int,
+        count: int,
+        pending: Iterable[str] = (),
+        members: Sequence[int] = (),
+    ) -> list[Draft]:
         """Up to `count` drafts that were never judged: with new structures, or with configs that the policy chose.
 
-        `pending` holds programs (normalised AST hashes) of the same batch. Raises WaitInterruptedError.
+        `pending` holds programs (normalised AST hashes) of the same batch, `members` says whom the first requests ask
+        (the rest is drawn by weight). Raises WaitInterruptedError.
         """
         ahead = self._ahead if self._ahead is not None and self._ahead.generation == generation else None
         drafts: list[Draft] = []
@@ -85,13 +98,15 @@ class RewriteOperator:
                 asked = ahead
             else:
                 first = attempt * count
-                asked = self._round(view, generation, range(first, first + wanted), programs)
+                asked = self._round(view, generation, range(first, first + wanted), programs, members[-wanted:])
             answers = self._asking.propose(asked.requests, asked.sent)
-            for island, parent, proposals in zip(asked.islands, asked.parents, answers, strict=True):
-                drafts += self._new(view, island, parent, proposals, programs, structures)
+            for place, proposals in enumerate(answers):
+                drafts += self._new(view, asked, place, proposals, programs, structures)
         return drafts[:count]
 
-    def _round(self, view: SearchView, generation: int, indices: range, pending: Iterable[str]) -> _Round:
+    def _round(
+        self, view: SearchView, generation: int, indices: range, pending: Iterable[str], members: Sequence[int]
+    ) -> _Round:
         taken = view.gate.programs.union(pending)
         islands = [view.islands.at(generation, index) for index in indices]
         parents = self._parents.choose(view, generation, indices)
@@ -99,7 +114,10 @@ class RewriteOperator:
             self._request(view, island, parent, generation, index, taken)
             for island, parent, index in zip(islands, parents, indices, strict=True)
         ]
-        return _Round(generation, islands, parents, requests)
+        named = [
+            request.model_copy(update={"member": member}) for request, member in zip(requests, members, strict=False)
+        ]
+        return _Round(generation, islands, parents, [*named, *requests[len(named) :]])
 
     def _request(
         self, view: SearchView, island: Island, parent: Record, generation: int, index: int, taken: frozenset[str]
@@ -133,12 +151,14 @@ class RewriteOperator:
     def _new(
         self,
         view: SearchView,
-        island: Island,
-        parent: Record,
+        asked: _Round,
+        place: int,
         proposals: list[Proposal],
         programs: set[str],
         structures: set[str],
     ) -> list[Draft]:
+        island, parent = asked.islands[place], asked.parents[place]
+        arm = self.arms[self._asking.member_for(asked.requests[place])]
         drafts = []
         for proposal in proposals:
             program = view.gate.new_program(proposal.source.text)
@@ -148,7 +168,6 @@ class RewriteOperator:
                 continue
             programs.add(program)
             structures.add(structure)
-            drafts.append(
-                Draft(proposal.source, self.name, (parent,), structure, proposal=proposal, island=island.number)
-            )
+            child = Draft(proposal.source, self.name, (parent,), structure, proposal=proposal, island=island.number)
+            drafts.append(replace(child, arm=arm))
         return drafts

@@ -31,5 +31,11 @@ class TuneOperator:
             if view.gate.new_program(source) is not None and count > 0:
                 count -= 1
                 yield Draft(
-                    KernelSource(text=source), self.name, (best,), structure, config, island=best.candidate.island
+                    KernelSource(text=source),
+                    self.name,
+                    (best,),
+                    structure,
+                    config,
+                    island=best.candidate.island,
+                    arm=self.name,
                 )
