@@ -67,6 +67,16 @@ class OperatorsConfig(Section):
     """With `costs`: seconds that a token of a prompt or an answer is charged as."""
 
 
+class NoveltyConfig(Section):
+    """What is too much like a known kernel to be judged, beside what is the same."""
+
+    similarity: Annotated[float, Field(ge=0, le=1)] | None = 0.99
+    """Answers with whole files or edits are dropped above this share of shingles in common with a survivor of their
+    island or a candidate of their batch; rewrites of the catalogue never are. `null` judges everything new."""
+    shingle: PositiveInt = 5
+    """Tokens in a row that make a shingle."""
+
+
 class TuningConfig(Section):
     """Optuna tunes the tunables of each structure."""
 
@@ -97,6 +107,8 @@ class SearchConfig(Section):
     """The best candidate of every kind of kernel."""
     islands: IslandsConfig = IslandsConfig()
     """Populations that evolve apart; one by default, where nothing migrates."""
+    novelty: NoveltyConfig = NoveltyConfig()
+    """What is too much like a known kernel."""
     operators: OperatorsConfig = OperatorsConfig()
     """Who gets how much of a batch."""
     tuning: TuningConfig = TuningConfig()

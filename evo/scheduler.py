@@ -60,7 +60,7 @@ class Scheduler:
         self.islands = Islands(config, streams)
         self.archive = Archive()
         self.tuner = Tuner(config.tuning)
-        self.gate = NoveltyGate()
+        self.gate = NoveltyGate(config.novelty)
         self.family = Family()
         self.source = read
         self.generation = 0

@@ -89,6 +89,7 @@ class RewriteOperator:
         drafts: list[Draft] = []
         programs = set(pending)
         structures: set[str] = set()
+        near: list[str] = []
         for attempt in range(ROUNDS):
             wanted = count - len(drafts)
             # The judge would stand still while a slow policy is asked again: the tuner fills what is missing.
@@ -101,7 +102,7 @@ class RewriteOperator:
                 asked = self._round(view, generation, range(first, first + wanted), programs, members[-wanted:])
             answers = self._asking.propose(asked.requests, asked.sent)
             for place, proposals in enumerate(answers):
-                drafts += self._new(view, asked, place, proposals, programs, structures)
+                drafts += self._new(view, asked, place, proposals, programs, structures, near)
         return drafts[:count]
 
     def _round(
@@ -156,7 +157,9 @@ class RewriteOperator:
         proposals: list[Proposal],
         programs: set[str],
         structures: set[str],
+        near: list[str],
     ) -> list[Draft]:
+        """The proposals that are new. `near` holds the sources of the batch so far."""
         island, parent = asked.islands[place], asked.parents[place]
         arm = self.arms[self._asking.member_for(asked.requests[place])]
         drafts = []
@@ -166,8 +169,21 @@ class RewriteOperator:
             structure = parent.candidate.structure if tuned else view.gate.new_structure(proposal.source.text)
             if program is None or structure is None or program in programs or (structure in structures and not tuned):
                 continue
+            if self._repeats(view, island, proposal, near):
+                continue
+            near.append(proposal.source.text)
             programs.add(program)
             structures.add(structure)
             child = Draft(proposal.source, self.name, (parent,), structure, proposal=proposal, island=island.number)
             drafts.append(replace(child, arm=arm))
         return drafts
+
+    def _repeats(self, view: SearchView, island: Island, proposal: Proposal, batch: list[str]) -> bool:
+        """Whether a whole file or an edit is nearly what its island or its batch has already.
+
+        A step of the catalogue or another config is a change on purpose, however small.
+        """
+        if proposal.rewrites or proposal.tunables:
+            return False
+        survivors = [view.source(record.candidate.source_sha) for record in island.records]
+        return view.gate.too_similar(proposal.source.text, [*survivors, *batch])
