@@ -33,7 +33,8 @@ class Credit(Frozen):
     recent_tried: float = 0.0
     recent_gain: float = 0.0
     recent_cost: float = 0.0
-    """Discounted by `search.operators.decay` with every generation."""
+    recent_top: float = 0.0
+    """Largest gain per cost of one candidate. These four lose weight with every generation."""
 
     @property
     def rate(self) -> float:
@@ -72,6 +73,7 @@ class Bandit:
             recent_tried=known.recent_tried + 1,
             recent_gain=known.recent_gain + gain,
             recent_cost=known.recent_cost + cost,
+            recent_top=max(known.recent_top, gain / cost),
         )
 
     def miss(self, arm: str, count: int) -> None:
@@ -93,13 +95,15 @@ class Bandit:
         Arms that earned something and are no longer offered (another list of operators or policies) get nothing.
         """
         known = {arm: self._credits.get(arm, Credit()) for arm in arms}
-        best = max((credit.rate for credit in known.values()), default=0.0) or 1.0
+        # Most candidates gain nothing and few gain much, so that the unit is one large gain and not a mean: after the
+        # first lucky ones no arm is left alone with the batch.
+        unit = max((credit.recent_top for credit in known.values()), default=0.0) or 1.0
         chosen: Counter[str] = Counter()
         places = []
         for _ in range(count if arms else 0):
             total = sum(credit.recent_tried for credit in known.values()) + chosen.total()
             bound = {
-                arm: _bound(credit.rate / best, credit.recent_tried + chosen[arm], total, self._config.exploration)
+                arm: _bound(credit.rate / unit, credit.recent_tried + chosen[arm], total, self._config.exploration)
                 for arm, credit in known.items()
             }
             places.append(max(arms, key=bound.__getitem__))
@@ -107,7 +111,7 @@ class Bandit:
         return places
 
 
-_RECENT = ("recent_tried", "recent_gain", "recent_cost")
+_RECENT = ("recent_tried", "recent_gain", "recent_cost", "recent_top")
 
 
 def _bound(rate: float, tried: float, total: float, exploration: float) -> float:

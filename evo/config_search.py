@@ -59,7 +59,7 @@ class OperatorsConfig(Section):
     decay: Annotated[float, Field(gt=0, le=1)] = 0.95
     """What a gain still counts a generation later."""
     exploration: Annotated[float, Field(ge=0)] = 0.5
-    """With `bandit`: worth of what was seldom tried, in units of the best arm's gain."""
+    """With `bandit`: worth of what was seldom tried, in units of the largest recent gain of one candidate."""
     charge: Literal["candidates", "costs"] = "candidates"
     """What a gain is divided by: candidates, or seconds of judging and tokens. Seconds differ from run to run, and with
     them what is chosen; a resumed run reads them from its journal."""

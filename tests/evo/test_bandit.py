@@ -94,6 +94,16 @@ def test_more_places_go_to_the_arm_that_gains_and_none_is_forgotten():
     assert shares["good"] > 4 * shares["bad"] > 0
 
 
+def test_one_lucky_gain_does_not_take_the_batch_from_the_others():
+    made = bandit()
+    made.tell(child(3.0, "lucky"), PARENT)
+    for arm in ("lucky", "other"):
+        for _ in range(3):
+            made.tell(child(1.0, arm), PARENT)
+    made.tell(child(1.6, "other"), PARENT)
+    assert min(Counter(made.divide(["lucky", "other"], 8)).values()) >= 2
+
+
 def test_an_arm_that_no_longer_gains_loses_its_share():
     made = bandit()
     for arm in ("old", "new"):
