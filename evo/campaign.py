@@ -36,6 +36,7 @@ from evo.config import CampaignConfig
 from evo.interrupt import Interrupt
 from evo.journal import Event, Journal, ModelT, parsed, read
 from evo.learning import Learner
+from evo.measures import coverage
 from evo.monitors import Monitors, Step
 from evo.operators import shown
 from evo.run import Run, read_config
@@ -262,6 +263,7 @@ class Campaign:
             population_median=scheduler.islands.median,
             structures=len(scheduler.tuner.structures),
             cells=len(scheduler.archive),
+            coverage=coverage(cell for cell, _ in scheduler.archive),
             qd_score=scheduler.archive.qd_score,
             islands=summary.islands,
             credits=scheduler.bandit.credits,

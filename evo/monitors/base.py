@@ -38,6 +38,8 @@ class Step(Frozen):
     structures: int
     cells: int
     qd_score: float
+    coverage: float = 0.0
+    """Share of the archive's possible cells that have an owner."""
     cached: int
     """Verdicts of this batch that came from the cache."""
     policy_seconds: float = 0.0

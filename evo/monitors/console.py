@@ -71,8 +71,8 @@ def line_of(step: Step) -> str:
     failures = ", ".join(f"{count} {name}" for name, count in step.verdicts.items() if name != "passed")
     return (
         f"generation {step.generation:3d}  evaluations {step.evaluations}{budget}  "
-        f"passed {step.passed}/{step.batch}  {best_of(step)}  structures {step.structures}  cells {step.cells}"
-        f"  {step.seconds:.0f} s" + (f"  [{failures}]" if failures else "")
+        f"passed {step.passed}/{step.batch}  {best_of(step)}  structures {step.structures}  "
+        f"cells {step.cells} ({step.coverage:.1%})  {step.seconds:.0f} s" + (f"  [{failures}]" if failures else "")
     )
 
 
