@@ -115,7 +115,7 @@ class Scheduler:
         if self._config.operators.kind == "fixed":
             return Share(round(self._config.tuning.share * count))
         rewrites = self._rewrite.arms
-        can_tune = bool(self.tuner.ranked({}))
+        can_tune = bool(self.tuner.shares(1))
         places = self.bandit.divide([*[self._tune.name] * can_tune, *rewrites], count)
         asked = [rewrites.index(arm) for arm in places if arm != self._tune.name]
         return Share(count - len(asked), tuple(asked))
