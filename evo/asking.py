@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 
 from evaluator.types import Frozen, Task
+from policy.ensemble import EnsemblePolicy
 from policy.policy import AsyncPolicy, HearingPolicy, Policy
 from policy.types import ParentView, Proposal, ProposalRequest
 
@@ -56,8 +57,20 @@ class Asking:
         self._asked = Asked()
         self._sent: dict[Future[Answers], float] = {}
         self._done: dict[Future[Answers], float] = {}
+        self._ensemble = policy if isinstance(policy, EnsemblePolicy) else None
         self.ahead = ahead and self._later is not None
         """Whether requests can be sent before their answers are needed."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Names of those who can be asked: numbered for an ensemble, whose members may share a name."""
+        if self._ensemble is None:
+            return (self._policy.name,)
+        return tuple(f"{number} {member.name}" for number, member in enumerate(self._ensemble.members, start=1))
+
+    def member_for(self, request: ProposalRequest) -> int:
+        """Place in `members` of the one that answers a request."""
+        return 0 if self._ensemble is None else self._ensemble.member_for(request)
 
     def submit(self, requests: Sequence[ProposalRequest]) -> Future[Answers]:
         """Send requests without waiting; only where `ahead` is True."""

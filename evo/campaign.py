@@ -36,6 +36,7 @@ from evo.finalists import Finals
 from evo.interrupt import Interrupt
 from evo.journal import Event, Journal, ModelT, parsed, read
 from evo.learning import Learner
+from evo.measures import coverage
 from evo.monitors import Monitors, Step
 from evo.operators import shown
 from evo.prior import Prior
@@ -292,10 +293,13 @@ class Campaign:
             best_speedup=summary.best_speedup,
             best_latency_ms=best.evaluation.latency_ms if best else None,
             timing_kind=best.evaluation.kind if best else None,
-            population_median=scheduler.population.statistics.compile(scheduler.population.members)["median"],
+            population_median=scheduler.islands.median,
             structures=len(scheduler.tuner.structures),
             cells=len(scheduler.archive),
+            coverage=coverage(cell for cell, _ in scheduler.archive),
             qd_score=scheduler.archive.qd_score,
+            islands=summary.islands,
+            credits=scheduler.bandit.credits,
             cached=sum(record.evaluation.cached for record in batch),
             policy_seconds=asked.seconds,
             policy_asked=asked.requests,

@@ -20,6 +20,10 @@ class Candidate(Frozen):
     parent_ids: tuple[str, ...] = ()
     operator: str
     """`seed`, `rewrite`, `tune` …"""
+    island: int = 0
+    """The island whose parent it is a child of; the seed belongs to all."""
+    arm: str = ""
+    """The bandit's arm that made it: `tune`, `rewrite/rule` …; empty for the seed."""
     source_sha: str
     ast_hash: str
     structure: str

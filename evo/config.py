@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Discriminator, Field, PositiveFloat, Posit
 from evo.config_budget import BudgetConfig, FinalistsConfig
 from evo.config_learning import LearningConfig
 from evo.config_library import SeedsConfig
+from evo.config_search import SearchConfig
 from evo.config_section import Section
 
 
@@ -279,53 +280,6 @@ PolicyConfig = Annotated[
     Annotated[OnePolicy, Tag("one")] | Annotated[tuple[OnePolicy, ...], Field(strict=False), Tag("list")],
     Discriminator(_policy_form),
 ]
-
-
-class ArchiveConfig(Section):
-    """MAP-Elites over measured descriptors."""
-
-    enabled: bool = True
-    """Keep an archive beside the population."""
-    parent_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of parents drawn from the archive; the rest come from the population."""
-
-
-class TuningConfig(Section):
-    """Optuna tunes the tunables of each structure."""
-
-    sampler: Literal["tpe", "random", "cmaes", "gp", "grid"] = "tpe"
-    """How Optuna proposes settings of a structure's tunables."""
-    share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of each batch spent on tuning known structures; the rest changes structure."""
-    trials: Annotated[int, Field(ge=0)] = 12
-    """At most this many trials for one structure."""
-    prior: Literal["none", "cost_model"] = "none"
-    """`cost_model` has each config's latency modelled before, and measures those that promise most."""
-    prior_pool: Annotated[int, Field(ge=2, le=64)] = 4
-    """Configs that the cost model chooses from for each one that is measured; a tenth of the others is, at random."""
-
-
-class SearchConfig(Section):
-    """The evolutionary search (DEAP)."""
-
-    population: PositiveInt = 16
-    """Survivors kept after each generation."""
-    offspring: PositiveInt = 8
-    """Candidates judged per generation."""
-    selection: Literal["tournament", "nsga2"] = "tournament"
-    """How parents and survivors are chosen; `nsga2` weighs several objectives."""
-    tournament_size: PositiveInt = 3
-    """Candidates that compete for one place as a parent."""
-    objectives: tuple[Literal["speedup", "registers", "shared_memory", "code_size"], ...] = ("speedup",)
-    """First is what elites are ranked by; more than one asks for `selection: nsga2`."""
-    archive: ArchiveConfig = ArchiveConfig()
-    """The best candidate of every kind of kernel."""
-    tuning: TuningConfig = TuningConfig()
-    """Tuning of block sizes, warps and stages."""
-    playbook: str | None = None
-    """A playbook.json or a run's folder: what it learned weighs the rule policy's rewrites and is noted in prompts."""
-    prefetch: bool = True
-    """Ask a language model for the next generation while this one is judged; no effect on the rule policy."""
 
 
 class RewardConfig(Section):

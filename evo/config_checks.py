@@ -204,6 +204,14 @@ def _objectives(config: CampaignConfig, document: Document) -> Iterator[Problem]
         yield Problem(document.value_position(loc), ".".join(loc), what, "set `search.selection: nsga2`")
 
 
+def _islands(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    count, population = config.search.islands.count, config.search.population
+    if count > population:
+        where = document.value_position(("search", "islands", "count"))
+        what = f"{count} islands cannot share {population} survivors"
+        yield Problem(where, "search.islands.count", what, "raise `search.population`, four for each island or more")
+
+
 _SAMPLER_PACKAGES = {"cmaes": ("cmaes",), "gp": ("scipy", "torch")}
 """What Optuna's samplers import beside Optuna itself."""
 
@@ -312,6 +320,7 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _learning,
     _library,
     _objectives,
+    _islands,
     _sampler,
     _prior,
     _playbook,

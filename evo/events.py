@@ -37,6 +37,8 @@ class Batch(Frozen):
 
     generation: int
     candidates: tuple[Candidate, ...]
+    asked: Mapping[str, int] = {}
+    """Arm -> requests that the bandit gave it; some lead to no candidate."""
 
 
 class Evaluated(Frozen):
@@ -44,6 +46,19 @@ class Evaluated(Frozen):
 
     candidate: str
     evaluation: Evaluation
+
+
+class IslandEnd(Frozen):
+    """What one island was after a generation."""
+
+    generation: int
+    """Generations it has lived through."""
+    members: tuple[str, ...]
+    gained: int
+    """Its generation when its best last improved."""
+    restarts: int
+    strategy: str
+    best_speedup: float | None
 
 
 class GenerationEnd(Frozen):
@@ -54,6 +69,8 @@ class GenerationEnd(Frozen):
     population: tuple[str, ...]
     archive: Mapping[str, str]
     """Cell -> candidate id."""
+    islands: tuple[IslandEnd, ...] = ()
+    """Where there are several."""
     best: str | None
     best_speedup: float | None
     stream: int

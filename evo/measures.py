@@ -7,6 +7,8 @@ the syntax tree otherwise (how programs map to work, how many passes, how memory
 from __future__ import annotations
 
 import ast
+import math
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from evaluator.syntax import parse
@@ -29,7 +31,29 @@ def _syntax(source: str) -> tuple[str, ...]:
     return tuple(reader(tree) for reader in (program_mapping, passes, load_path))
 
 
-DESCRIPTORS = ("bottleneck", "programs", "passes", "loads", "occupancy", "kernels")
+WORDS: dict[str, tuple[str, ...]] = {
+    "bottleneck": ("dram", "l2", "tensor", "issue", "latency", "launch"),
+    "programs": ("1d", "2d", "grouped", "persistent"),
+    "passes": ("whole", "single", "multi"),
+    "loads": ("pointer", "block_pointer", "descriptor"),
+    "occupancy": ("low", "middle", "high"),
+    "kernels": ("1", "2", "3+"),
+}
+"""Descriptor -> what is measured of it; `unknown` stands in where nothing could be."""
+
+DESCRIPTORS = tuple(WORDS)
+CELLS = math.prod(len(words) for words in WORDS.values())
+"""Cells of the archive in which everything is known. No task has kernels for all of them."""
+
+
+def coverage(cells: Iterable[Sequence[str]]) -> float:
+    """Share of all cells in which everything is known that are among `cells`."""
+    known = [cell for cell in cells if all(map(_is_known, WORDS.values(), cell))]
+    return len(known) / CELLS
+
+
+def _is_known(words: Sequence[str], word: str) -> bool:
+    return word in words
 
 
 def _kernels(tree: ast.AST) -> list[ast.FunctionDef]:

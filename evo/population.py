@@ -12,7 +12,7 @@ from deap import base, tools
 
 from evaluator.types import Evaluation
 from evo.candidate import Record
-from evo.config import SearchConfig
+from evo.config_search import SearchConfig
 from evo.streams import Streams
 
 FAILED = -20.0
@@ -62,9 +62,13 @@ class Individual:
 class Population:
     """The survivors, and DEAP's operators on them."""
 
-    def __init__(self, config: SearchConfig, streams: Streams) -> None:
+    def __init__(self, config: SearchConfig, streams: Streams, island: int = 0) -> None:
+        """Island `island` of `search.islands.count`, with its share of the survivors."""
         self._config = config
         self._streams = streams
+        self._island = island
+        share, rest = divmod(config.population, config.islands.count)
+        self.size = max(1, share + (island < rest))
         self.members: list[Individual] = []
         self._fitness = type(
             "CampaignFitness",
@@ -93,15 +97,15 @@ class Population:
         return Individual(record, fitness)
 
     def advance(self, offspring: Sequence[Individual], generation: int) -> None:
-        """(mu + lambda): keep the best record of each structure, then the best `population` structures."""
+        """(mu + lambda): keep the best record of each structure, then the best `size` structures."""
         best: dict[str, Individual] = {}
         for member in [*self.members, *offspring]:
             held = best.get(member.structure)
             if held is None or member.fitness > held.fitness:
                 best[member.structure] = member
         pool = list(best.values())
-        count = min(self._config.population, len(pool))
-        with self._streams.lent_to_deap("survivors", generation):
+        count = min(self.size, len(pool))
+        with self._streams.lent_to_deap("survivors", generation, *[self._island] * (self._island > 0)):
             self.members = self.toolbox.survive(pool, count)
 
     def parent(self, generation: int, index: int) -> Record:

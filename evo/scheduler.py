@@ -6,7 +6,9 @@ and draws from streams named by the generation. A resumed run therefore asks the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from evaluator.autotune import split_autotune
@@ -15,17 +17,29 @@ from evaluator.tunables import extract
 from evaluator.types import Evaluation, KernelSource, Task
 from evo.archive import Archive
 from evo.asking import Asking
+from evo.bandit import Bandit
 from evo.candidate import Candidate, Record
-from evo.config import SearchConfig
+from evo.config_search import SearchConfig
 from evo.events import Batch, GenerationEnd
+from evo.islands import Islands
 from evo.measures import cell_of
 from evo.novelty import NoveltyGate
 from evo.operators import Draft, RewriteOperator, TuneOperator
-from evo.population import Individual, Population
+from evo.population import Individual
 from evo.prior import Prior
+from evo.selection import Family
 from evo.streams import Streams
 from evo.tuning import Tuner
 from policy.types import RewriteStep
+
+
+@dataclass(frozen=True)
+class Share:
+    """How a batch is divided."""
+
+    tuned: int
+    members: tuple[int, ...] = ()
+    """The policy for each request that the bandit decided on; others are drawn by weight."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +64,22 @@ class Scheduler:
     ) -> None:
         self.task = task
         self.streams = streams
-        self.population = Population(config, streams)
+        self.islands = Islands(config, streams)
         self.archive = Archive()
         self.tuner = Tuner(config.tuning)
-        self.gate = NoveltyGate()
+        self.gate = NoveltyGate(config.novelty)
+        self.family = Family()
         self.source = read
         self.generation = 0
         self.records: dict[str, Record] = {}
         self.best: Record | None = None
         self.more_seeds: Callable[[], list[Draft]] = list
         """Drafts of the first generation beside the task's seed; asked for when it is planned."""
+        self.bandit = Bandit(config.operators)
         self._config = config
-        self._rewrite = RewriteOperator(asking, config.archive)
+        self._asking = asking
+        self._shares: dict[int, Share] = {}
+        self._rewrite = RewriteOperator(asking, config)
         self._tune = TuneOperator(prior, config.tuning.prior_pool)
         self._pending: dict[str, Candidate] = {}
         self._children: dict[str, list[Record]] = {}
@@ -87,19 +105,27 @@ class Scheduler:
         """
         if self.generation == 0:
             return self._plan([*self._seed_drafts(), *self.more_seeds()])
-        tuned = self._tune.propose(self, self.generation, self._tuned(count))
+        share = self._shares.get(self.generation) or self._share(count)
+        tuned = self._tune.propose(self, self.generation, share.tuned)
         programs = {ast_hash(draft.source.text) for draft in tuned}
-        drafts = tuned + self._rewrite.propose(self, self.generation, count - len(tuned), programs)
+        wanted = count - len(tuned)
+        drafts = tuned + self._rewrite.propose(self, self.generation, wanted, programs, share.members)
         if len(drafts) < count:
             # Where rewriting has run dry, what is left of the batch goes to the tuner.
             more = self._tune.propose(self, self.generation, count - len(drafts) + len(tuned))
             known = {ast_hash(draft.source.text) for draft in drafts}
             drafts += [draft for draft in more if ast_hash(draft.source.text) not in known]
-        return self._plan(drafts[:count])
+        return self._plan(drafts[:count], Counter(self._rewrite.arms[member] for member in share.members))
 
-    def _tuned(self, count: int) -> int:
-        """The tuner's share of a batch of `count`."""
-        return round(self._config.tuning.share * count)
+    def _share(self, count: int) -> Share:
+        """How a batch of `count` is divided between tuning and the policies."""
+        if self._config.operators.kind == "fixed":
+            return Share(round(self._config.tuning.share * count))
+        rewrites = self._rewrite.arms
+        can_tune = bool(self.tuner.shares(1))
+        places = self.bandit.divide([*[self._tune.name] * can_tune, *rewrites], count)
+        asked = [rewrites.index(arm) for arm in places if arm != self._tune.name]
+        return Share(count - len(asked), tuple(asked))
 
     def look_ahead(self, count: int) -> None:
         """Build the requests of the next generation, of `count` candidates, from what is known now.
@@ -107,7 +133,12 @@ class Scheduler:
         Called between `begin` and the first `tell`, live and on resume alike. Does nothing for a policy that cannot
         be asked ahead.
         """
-        self._rewrite.prepare(self, self.generation + 1, count - self._tuned(count))
+        if not self._asking.ahead or count <= 0:
+            return
+        # The share is kept: what the batch earns meanwhile cannot change what was already asked.
+        share = self._share(count)
+        self._shares = {self.generation + 1: share}
+        self._rewrite.prepare(self, self.generation + 1, count - share.tuned, share.members)
 
     def ask_ahead(self) -> None:
         """Send what `look_ahead` built, once; `ask` collects the answers."""
@@ -125,9 +156,10 @@ class Scheduler:
             for text in split_autotune(self.task.seed_source)
         ]
 
-    def _plan(self, drafts: list[Draft]) -> Plan:
+    def _plan(self, drafts: list[Draft], asked: Mapping[str, int] | None = None) -> Plan:
         candidates = tuple(self._candidate(draft, self._births + index) for index, draft in enumerate(drafts))
-        return Plan(Batch(generation=self.generation, candidates=candidates), tuple(d.source for d in drafts))
+        batch = Batch(generation=self.generation, candidates=candidates, asked=dict(asked or {}))
+        return Plan(batch, tuple(draft.source for draft in drafts))
 
     def _candidate(self, draft: Draft, number: int) -> Candidate:
         proposal = draft.proposal
@@ -137,6 +169,8 @@ class Scheduler:
             generation=self.generation,
             parent_ids=tuple(parent.id for parent in draft.parents),
             operator=draft.operator,
+            island=draft.island,
+            arm=draft.arm,
             source_sha=draft.source.sha,
             ast_hash=ast_hash(draft.source.text),
             structure=draft.structure,
@@ -159,9 +193,13 @@ class Scheduler:
         self.batch = []
         self.in_generation = True
         self.best_before_batch = self.best.id if self.best else None
+        made = Counter(candidate.arm for candidate in batch.candidates)
+        for arm, requests in batch.asked.items():
+            self.bandit.miss(arm, max(0, requests - made[arm]))
         for candidate in batch.candidates:
             self._pending[candidate.id] = candidate
             self.gate.remember(candidate)
+            self.family.born(candidate.structure, [self._structure(parent) for parent in candidate.parent_ids])
 
     def tell(self, candidate_id: str, evaluation: Evaluation) -> Record:
         """An answer was recorded. Raises KeyError for a candidate that is not pending."""
@@ -172,11 +210,19 @@ class Scheduler:
         parents = record.candidate.parent_ids
         for parent in parents:
             self._children.setdefault(parent, []).append(record)
-        self.tuner.tell(record, source, self.records[parents[0]].candidate.structure if parents else None)
-        self._offspring.append(self.population.individual(record, len(source)))
+        self.tuner.tell(record, source, self._structure(parents[0]) if parents else None)
+        self.family.judged(record.candidate.structure, math.log(record.speedup) if record.speedup else None)
+        self.bandit.tell(record, self.records[parents[0]] if parents else None)
+        self._offspring.append(self.islands.individual(record, len(source)))
         if record.passed:
             self._admit(record, source)
         return record
+
+    def _structure(self, candidate_id: str) -> str:
+        return self.records[candidate_id].candidate.structure
+
+    def _size(self, record: Record) -> int:
+        return len(self.source(record.candidate.source_sha))
 
     def _admit(self, record: Record, source: str) -> None:
         speedup = record.speedup
@@ -190,12 +236,14 @@ class Scheduler:
         """Select survivors once the whole batch is judged, and move on."""
         assert self.in_generation
         assert not self._pending
-        self.population.advance(self._offspring, self.generation)
+        self.islands.advance(self._offspring, self.generation, self.archive, self._size)
+        self.bandit.fade()
         summary = GenerationEnd(
             generation=self.generation,
             evaluations=len(self.records),
-            population=tuple(member.record.id for member in self.population.members),
+            population=tuple(member.record.id for member in self.islands.members),
             archive={"/".join(cell): owner.id for cell, owner in self.archive},
+            islands=self.islands.ends(),
             best=self.best.id if self.best else None,
             best_speedup=self.best.speedup if self.best else None,
             stream=self.streams.seed("checkpoint", self.generation),

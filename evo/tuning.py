@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from evaluator.tunables import TunableSpace, extract
 from evaluator.types import EvalStatus, Evaluation
 from evo.candidate import Record
-from evo.config import TuningConfig
+from evo.config_search import TuningConfig
 
 ATTEMPTS = 24
 """Questions to a sampler before an unseen config is picked from the space instead."""

@@ -105,6 +105,7 @@ def _child(
         parent_ids=candidate.parent_ids,
         generation=candidate.generation,
         operator=candidate.operator,
+        island=candidate.island,
         source=source(candidate.source_sha).text,
         parent_source=source(parent.source_sha).text if parent else "",
         messages=candidate.messages,

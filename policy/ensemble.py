@@ -21,7 +21,7 @@ _STREAM = 0x656E73
 class EnsemblePolicy:
     """Divides requests among `members`, (policy, weight) each. Proposals name the member that made them.
 
-    The draw depends on the request's seed alone, so it is the same after a resume. Raises UsageError for no members or
+    A draw depends on the request's seed alone, so it is the same after a resume. Raises UsageError for no members or
     a weight that is not above 0.
     """
 
@@ -43,7 +43,9 @@ class EnsemblePolicy:
         return all(member.deterministic for member in self.members)
 
     def member_for(self, request: ProposalRequest) -> int:
-        """Index of the member that answers a request."""
+        """Index of the member that answers a request: the one it names, else drawn by weight."""
+        if request.member is not None:
+            return request.member
         rng = np.random.default_rng((request.seed, _STREAM))
         return int(rng.choice(len(self.members), p=self._shares))
 

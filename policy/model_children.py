@@ -119,6 +119,7 @@ class Workshop:
                 applicable=self._rewrites(request),
                 analysis=analysis,
                 notes=self._notes,
+                strategy=request.strategy,
                 repair=repair,
                 reward=self._reward,
             )

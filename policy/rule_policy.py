@@ -125,7 +125,7 @@ class RulePolicy:
             if len(children) == request.count:
                 break
             parent = parents[int(rng.integers(len(parents)))]
-            source, steps = self._compose(parent, context, rng)
+            source, steps = self._compose(parent, context, rng, request.favoured)
             if not steps:
                 continue
             program = ast_hash(source)
@@ -135,13 +135,17 @@ class RulePolicy:
         return children
 
     def _compose(
-        self, parent: ParentView, context: RewriteContext, rng: np.random.Generator
+        self,
+        parent: ParentView,
+        context: RewriteContext,
+        rng: np.random.Generator,
+        favoured: Mapping[str, float],
     ) -> tuple[str, list[tuple[Rewrite[Any], RewriteArgs]]]:
         """A source some steps away from the parent; no steps where no rewrite applies."""
         source = parent.source.text
         steps: list[tuple[Rewrite[Any], RewriteArgs]] = []
         wanted = 1 + int(rng.integers(self.max_steps))
-        weights = self._weights(parent)
+        weights = self._weights(parent, favoured)
         while len(steps) < wanted:
             move = self._move(source, context, dict(weights), rng)
             if move is None:
@@ -170,8 +174,8 @@ class RulePolicy:
             del weights[name]
         return None
 
-    def _weights(self, parent: ParentView) -> dict[str, float]:
-        """Weight of each rewrite for this parent: what its bottleneck asks for, less what it already had."""
+    def _weights(self, parent: ParentView, wanted: Mapping[str, float]) -> dict[str, float]:
+        """Weight of each rewrite: what the parent's bottleneck and the request ask for, less what it already had."""
         evaluation = parent.evaluation
         profile = None if evaluation is None else evaluation.profile
         bottleneck = "" if profile is None else profile.bottleneck
@@ -182,6 +186,7 @@ class RulePolicy:
             name: WEIGHTS.get(name, STRUCTURAL)
             * favoured.get(name, 1.0)
             * prior.get(name, 1.0)
+            * wanted.get(name, 1.0)
             / (1 + used.count(name))
             for name in self.rewrites
         }

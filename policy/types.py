@@ -55,6 +55,12 @@ class ProposalRequest(Frozen):
     """Elites of other cells of the archive, best first."""
     attempts: tuple[ParentView, ...] = ()
     """Judged children of the same parents, earliest first; failed ones too."""
+    member: int | None = None
+    """Which of an ensemble's members answers; drawn by weight when None."""
+    strategy: str = ""
+    """The direction that children shall take, in words for a prompt."""
+    favoured: Mapping[str, float] = Field(default_factory=dict)
+    """Rewrite -> how much more often rules draw it than by default."""
     taken: frozenset[str] = frozenset()
     """Normalised AST hashes already judged in this run: proposing one again is a waste."""
 

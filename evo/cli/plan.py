@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from evo.campaign import Campaign
     from evo.config import AnyPolicyConfig, CpuEvaluatorConfig, GpuEvaluatorConfig
     from evo.config_library import SeedsConfig
+    from evo.config_search import IslandsConfig
 
 
 def check_plan(campaign: Campaign) -> None:
@@ -41,6 +42,7 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
         "policy": "\n".join(_policy(policy) for policy in config.policies),
         "search": f"population {search.population}, {search.offspring} candidates a generation, {search.selection}"
         f" on {', '.join(search.objectives)}",
+        "islands": f"{search.islands.count}, {', '.join(_directions(search.islands))}",
         "tuning": f"{search.tuning.sampler}, {search.tuning.share:.0%} of each generation",
         "budget": ", ".join(f"{key} {value:g}" for key, value in limits.items()),
         "starts from": _seeds(config.seeds),
@@ -51,6 +53,10 @@ def plan_of(campaign: Campaign) -> dict[str, object]:
 def _seeds(config: SeedsConfig | None) -> str:
     own = "the task's seed kernel"
     return own if config is None else f"{own}, at most {config.top} kernels of {config.library}"
+
+
+def _directions(islands: IslandsConfig) -> list[str]:
+    return [islands.strategies[number % len(islands.strategies)] for number in range(islands.count)]
 
 
 def _policy(config: AnyPolicyConfig) -> str:

@@ -6,10 +6,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pydantic import Field
+
 from evaluator.types import Frozen, TimingKind
 from evo.asking import Span
+from evo.bandit import Credit
 from evo.candidate import Record
-from evo.events import Finalists
+from evo.events import Finalists, IslandEnd
 
 
 class Step(Frozen):
@@ -35,6 +38,8 @@ class Step(Frozen):
     structures: int
     cells: int
     qd_score: float
+    coverage: float = 0.0
+    """Share of the archive's possible cells that have an owner."""
     cached: int
     """Verdicts of this batch that came from the cache."""
     policy_seconds: float = 0.0
@@ -45,6 +50,10 @@ class Step(Frozen):
     """Of these, requests with at least one proposal."""
     policy_spans: tuple[Span, ...] = ()
     """When each round of requests for this batch was sent and when the last of its answers was there."""
+    islands: tuple[IslandEnd, ...] = ()
+    """Where there are several."""
+    credits: Mapping[str, Credit] = Field(default_factory=dict)
+    """Operator and policy -> what its candidates earned in the run so far."""
     judge_span: Span | None = None
     """When judging this batch began and ended, in this session."""
 

@@ -42,7 +42,9 @@ class ConsoleMonitor:
         self._best = best_of(step)
         if self._progress is not None:
             self._progress.update(self._row, completed=step.evaluations, best=self._best)
-        self._console.print(line_of(step), highlight=False, markup=False, soft_wrap=True)
+        more = [islands_line(step)] * bool(step.islands) + [credits_line(step)] * bool(step.credits)
+        for line in [line_of(step), *more]:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def policy(self, summary: Mapping[str, Any]) -> None:
         """One line for each policy that keeps count."""
@@ -74,8 +76,8 @@ def line_of(step: Step) -> str:
     failures = ", ".join(f"{count} {name}" for name, count in step.verdicts.items() if name != "passed")
     return (
         f"generation {step.generation:3d}  evaluations {step.evaluations}{budget}  "
-        f"passed {step.passed}/{step.batch}  {best_of(step)}  structures {step.structures}  cells {step.cells}"
-        f"  {step.seconds:.0f} s" + (f"  [{failures}]" if failures else "")
+        f"passed {step.passed}/{step.batch}  {best_of(step)}  structures {step.structures}  "
+        f"cells {step.cells} ({step.coverage:.1%})  {step.seconds:.0f} s" + (f"  [{failures}]" if failures else "")
     )
 
 
@@ -84,6 +86,22 @@ def finalists_line(finalists: Finalists) -> str:
     best = "none is correct" if finalists.best is None else f"best {finalists.best_speedup or 0.0:.3f}x measured"
     name = f" ({finalists.best})" if finalists.best else ""
     return f"{len(finalists.timed)} finalists timed again: {best}{name}, {finalists.best_before:.3f}x before"
+
+
+def islands_line(step: Step) -> str:
+    """`islands  0 open 1.830x, 4 kept  1 memory 1.710x, 4 kept, restarts 1 …`."""
+    parts = []
+    for number, island in enumerate(step.islands):
+        best = f"{island.best_speedup:.3f}x" if island.best_speedup is not None else "nothing correct"
+        again = f", restarts {island.restarts}" if island.restarts else ""
+        parts.append(f"{number} {island.strategy} {best}, {len(island.members)} kept{again}")
+    return f"    islands  {'  '.join(parts)}"
+
+
+def credits_line(step: Step) -> str:
+    """`operators  tune 12 judged, gain 0.310  rewrite/rule 12 judged, gain 0.412`; gains are sums of log speedups."""
+    parts = [f"{arm} {credit.tried} judged, gain {credit.gain:.3f}" for arm, credit in step.credits.items()]
+    return f"    operators  {'  '.join(parts)}"
 
 
 def policy_line(name: str, counts: Mapping[str, Any]) -> str:

@@ -9,8 +9,9 @@ from typing import Protocol
 from evaluator.types import KernelSource, Task
 from evo.archive import Archive
 from evo.candidate import Record
+from evo.islands import Islands
 from evo.novelty import NoveltyGate
-from evo.population import Population
+from evo.selection import Family
 from evo.streams import Streams
 from evo.tuning import Tuner
 from policy.types import ParentView, Proposal
@@ -26,6 +27,8 @@ class Draft:
     structure: str
     config: Mapping[str, int] = field(default_factory=dict)
     proposal: Proposal | None = None
+    island: int = 0
+    arm: str = ""
 
 
 class SearchView(Protocol):
@@ -33,10 +36,11 @@ class SearchView(Protocol):
 
     task: Task
     streams: Streams
-    population: Population
+    islands: Islands
     archive: Archive
     tuner: Tuner
     gate: NoveltyGate
+    family: Family
 
     def source(self, sha: str) -> str:
         """Text of a stored source."""

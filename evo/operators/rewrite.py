@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evo.asking import Answers, Asking
 from evo.candidate import Record
-from evo.config import ArchiveConfig
+from evo.config_search import SearchConfig
+from evo.islands import Island
 from evo.measures import cell_of
 from evo.operators.base import Draft, SearchView, shown
+from evo.selection import ParentSelector
 from policy.types import Proposal, ProposalRequest
 
 ROUNDS = 3
@@ -26,6 +28,7 @@ class _Round:
     """Requests that are asked together, and whom they are about."""
 
     generation: int
+    islands: Sequence[Island]
     parents: Sequence[Record]
     requests: Sequence[ProposalRequest]
     sent: Future[Answers] | None = None
@@ -41,16 +44,22 @@ class RewriteOperator:
 
     name = "rewrite"
 
-    def __init__(self, asking: Asking, archive: ArchiveConfig) -> None:
+    def __init__(self, asking: Asking, config: SearchConfig) -> None:
         self._asking = asking
-        self._archive = archive
+        self._archive = config.archive
+        self._parents = ParentSelector(config)
         self._ahead: _Round | None = None
 
-    def prepare(self, view: SearchView, generation: int, count: int) -> None:
+    @property
+    def arms(self) -> list[str]:
+        """The bandit's arms: one for each policy that can be asked."""
+        return [f"{self.name}/{member}" for member in self._asking.members]
+
+    def prepare(self, view: SearchView, generation: int, count: int, members: Sequence[int] = ()) -> None:
         """Build the first requests of `generation` from what is known now. Sends nothing."""
         self.cancel()
-        if self._asking.ahead and count > 0 and view.population.members:
-            self._ahead = self._round(view, generation, range(count), ())
+        if self._asking.ahead and count > 0 and view.islands.members:
+            self._ahead = self._round(view, generation, range(count), (), members)
 
     def submit(self) -> None:
         """Send the prepared requests, once."""
@@ -63,15 +72,24 @@ class RewriteOperator:
             self._ahead.sent.cancel()
         self._ahead = None
 
-    def propose(self, view: SearchView, generation: int, count: int, pending: Iterable[str] = ()) -> list[Draft]:
+    def propose(
+        self,
+        view: SearchView,
+        generation: int,
+        count: int,
+        pending: Iterable[str] = (),
+        members: Sequence[int] = (),
+    ) -> list[Draft]:
         """Up to `count` drafts that were never judged: with new structures, or with configs that the policy chose.
 
-        `pending` holds programs (normalised AST hashes) of the same batch. Raises WaitInterruptedError.
+        `pending` holds programs (normalised AST hashes) of the same batch, `members` says whom the first requests ask
+        (the rest is drawn by weight). Raises WaitInterruptedError.
         """
         ahead = self._ahead if self._ahead is not None and self._ahead.generation == generation else None
         drafts: list[Draft] = []
         programs = set(pending)
         structures: set[str] = set()
+        near: list[str] = []
         for attempt in range(ROUNDS):
             wanted = count - len(drafts)
             # The judge would stand still while a slow policy is asked again: the tuner fills what is missing.
@@ -81,30 +99,29 @@ class RewriteOperator:
                 asked = ahead
             else:
                 first = attempt * count
-                asked = self._round(view, generation, range(first, first + wanted), programs)
+                asked = self._round(view, generation, range(first, first + wanted), programs, members[-wanted:])
             answers = self._asking.propose(asked.requests, asked.sent)
-            for parent, proposals in zip(asked.parents, answers, strict=True):
-                drafts += self._new(view, parent, proposals, programs, structures)
+            for place, proposals in enumerate(answers):
+                drafts += self._new(view, asked, place, proposals, programs, structures, near)
         return drafts[:count]
 
-    def _round(self, view: SearchView, generation: int, indices: range, pending: Iterable[str]) -> _Round:
+    def _round(
+        self, view: SearchView, generation: int, indices: range, pending: Iterable[str], members: Sequence[int]
+    ) -> _Round:
         taken = view.gate.programs.union(pending)
-        parents = [self._parent(view, generation, index) for index in indices]
+        islands = [view.islands.at(generation, index) for index in indices]
+        parents = self._parents.choose(view, generation, indices)
         requests = [
-            self._request(view, parent, generation, index, taken)
-            for parent, index in zip(parents, indices, strict=True)
+            self._request(view, island, parent, generation, index, taken)
+            for island, parent, index in zip(islands, parents, indices, strict=True)
         ]
-        return _Round(generation, parents, requests)
-
-    def _parent(self, view: SearchView, generation: int, index: int) -> Record:
-        rng = view.streams.generator("parent", generation, index)
-        share = self._archive.parent_share if self._archive.enabled else 0.0
-        if len(view.archive) and rng.random() < share:
-            return view.archive.sample(rng)
-        return view.population.parent(generation, index)
+        named = [
+            request.model_copy(update={"member": member}) for request, member in zip(requests, members, strict=False)
+        ]
+        return _Round(generation, islands, parents, [*named, *requests[len(named) :]])
 
     def _request(
-        self, view: SearchView, parent: Record, generation: int, index: int, taken: frozenset[str]
+        self, view: SearchView, island: Island, parent: Record, generation: int, index: int, taken: frozenset[str]
     ) -> ProposalRequest:
         return ProposalRequest(
             request_id=f"g{generation:05d}-{index:03d}",
@@ -115,6 +132,8 @@ class RewriteOperator:
             inspirations=tuple(shown(view.source, elite) for elite in self._inspirations(view, parent, generation)),
             attempts=tuple(shown(view.source, child) for child in view.children(parent.id)[-ATTEMPTS:]),
             taken=taken,
+            strategy=island.strategy.text,
+            favoured=island.strategy.favoured,
         )
 
     def _inspirations(self, view: SearchView, parent: Record, generation: int) -> list[Record]:
@@ -133,11 +152,16 @@ class RewriteOperator:
     def _new(
         self,
         view: SearchView,
-        parent: Record,
+        asked: _Round,
+        place: int,
         proposals: list[Proposal],
         programs: set[str],
         structures: set[str],
+        near: list[str],
     ) -> list[Draft]:
+        """The proposals that are new. `near` holds the sources of the batch so far."""
+        island, parent = asked.islands[place], asked.parents[place]
+        arm = self.arms[self._asking.member_for(asked.requests[place])]
         drafts = []
         for proposal in proposals:
             program = view.gate.new_program(proposal.source.text)
@@ -145,7 +169,21 @@ class RewriteOperator:
             structure = parent.candidate.structure if tuned else view.gate.new_structure(proposal.source.text)
             if program is None or structure is None or program in programs or (structure in structures and not tuned):
                 continue
+            if self._repeats(view, island, proposal, near):
+                continue
+            near.append(proposal.source.text)
             programs.add(program)
             structures.add(structure)
-            drafts.append(Draft(proposal.source, self.name, (parent,), structure, proposal=proposal))
+            child = Draft(proposal.source, self.name, (parent,), structure, proposal=proposal, island=island.number)
+            drafts.append(replace(child, arm=arm))
         return drafts
+
+    def _repeats(self, view: SearchView, island: Island, proposal: Proposal, batch: list[str]) -> bool:
+        """Whether a whole file or an edit is nearly what its island or its batch has already.
+
+        A step of the catalogue or another config is a change on purpose, however small.
+        """
+        if proposal.rewrites or proposal.tunables:
+            return False
+        survivors = [view.source(record.candidate.source_sha) for record in island.records]
+        return view.gate.too_similar(proposal.source.text, [*survivors, *batch])

@@ -34,7 +34,17 @@ class TuneOperator:
         for config in view.tuner.suggest(structure, count * self._pool + 1, seed):
             source = apply(known.base_source, config)
             if view.gate.new_program(source) is not None:
-                drafts.append(Draft(KernelSource(text=source), self.name, (best,), structure, config))
+                drafts.append(
+                    Draft(
+                        KernelSource(text=source),
+                        self.name,
+                        (best,),
+                        structure,
+                        config,
+                        island=best.candidate.island,
+                        arm=self.name,
+                    )
+                )
         if self._prior is None or len(drafts) <= count:
             return drafts[:count]
         expected = self._prior.latencies([draft.source for draft in drafts])

@@ -6,10 +6,22 @@ import ast
 
 import pytest
 
-from evaluator.task import load_task
-from evo.measures import DESCRIPTORS, cell_of, kernel_count, load_path, occupancy_tercile, passes, program_mapping
+from evaluator.task import list_tasks, load_task
+from evo.measures import (
+    CELLS,
+    DESCRIPTORS,
+    WORDS,
+    cell_of,
+    coverage,
+    kernel_count,
+    load_path,
+    occupancy_tercile,
+    passes,
+    program_mapping,
+)
 from policy.rewrites.base import RewriteContext
 from policy.rewrites.catalogue import catalogue
+from policy.rule_policy import BY_BOTTLENECK
 from tests.evo import fakes
 
 SMALL = RewriteContext(shape_params=({"M": 64, "N": 512},))
@@ -78,3 +90,22 @@ def test_occupancy_falls_into_terciles(milliseconds, tercile):
     profile = fakes.passed(fakes.KernelSource(text=fakes.SEED), milliseconds, 1.0).profile
     assert occupancy_tercile(profile) == tercile
     assert kernel_count(profile) == "1"
+
+
+def test_coverage_counts_cells_in_which_everything_is_known():
+    cell = ("dram", "1d", "single", "pointer", "low", "1")
+    assert CELLS == 1944
+    assert coverage([]) == 0
+    assert coverage([cell, (*cell[:-1], "2"), ("unknown", *cell[1:])]) == pytest.approx(2 / CELLS)
+
+
+@pytest.mark.parametrize("task", list_tasks())
+def test_every_seed_lies_in_cells_that_coverage_knows(task):
+    tree = ast.parse(seed(task))
+    assert program_mapping(tree) in WORDS["programs"]
+    assert passes(tree) in WORDS["passes"]
+    assert load_path(tree) in WORDS["loads"]
+
+
+def test_the_bottlenecks_are_those_that_the_rule_policy_knows():
+    assert set(WORDS["bottleneck"]) == set(BY_BOTTLENECK)

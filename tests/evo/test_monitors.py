@@ -30,6 +30,7 @@ def step():
         structures=7,
         cells=4,
         qd_score=1.1,
+        coverage=0.0021,
         cached=1,
     )
 
@@ -39,6 +40,7 @@ def test_the_plain_line_says_that_a_speedup_is_modelled(step):
     assert "25/60" in line
     assert "best 1.831x modelled (c000012, 0.071 ms)" in line
     assert "2 compile_error" in line
+    assert "cells 4 (0.2%)" in line
 
 
 def test_the_plain_line_admits_that_nothing_is_correct_yet(step):

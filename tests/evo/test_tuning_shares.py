@@ -12,7 +12,7 @@ from evaluator.source_hash import ast_hash, structure_hash
 from evaluator.tunables import apply, extract
 from evaluator.types import EvalStatus, KernelSource
 from evo.candidate import Candidate, Record
-from evo.config import TuningConfig
+from evo.config_search import TuningConfig
 from evo.tuning import EXPLORATION, Tuner
 from tests.evo.fakes import SEED, failed, passed
 
