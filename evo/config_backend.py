@@ -17,7 +17,7 @@ class LocalBackendConfig(Section):
 
 
 class RayBackendConfig(Section):
-    """A Ray cluster: one actor for each GPU or, under the cpu evaluator, each CPU; needs `pip install 'kernevo[ray]'`."""
+    """A Ray cluster, one actor for each GPU (each CPU for the cpu evaluator); needs `pip install 'kernevo[ray]'`."""
 
     type: Literal["ray"]
     """Where evaluators run."""

@@ -62,6 +62,7 @@ class RayEvaluator(LocalEvaluator):
         super().__init__(task, {**settings, "cache": settings.get("cache", True) and not on_gpu}, front._target)
         self._slots: Slots | None = None
         self._opened: list[tuple[Place, Any]] = []
+        self._alive: dict[int, Any] = {}
         self._register: Any = None
         self._model = ""
         self._owns_ray = False
@@ -166,12 +167,13 @@ class RayEvaluator(LocalEvaluator):
         )
 
     def _release(self) -> None:
-        if self._slots is not None:
-            self._slots.close()
-        else:
-            for _, actor in self._opened:
-                self._stop(actor)
-        self._slots, self._opened = None, []
+        slots, self._slots, self._opened = self._slots, None, []
+        if slots is not None:
+            slots.close()
+        for actor in list(self._alive.values()):
+            self._stop(actor)
+        if slots is not None:
+            slots.wait()
         if self._register is not None:
             import ray
 
@@ -187,6 +189,8 @@ class RayEvaluator(LocalEvaluator):
         """A prepared actor in the place of a lost one. Raises `KernevoError`, or Ray's errors."""
         actor = self._actor(place)
         try:
+            if self._closed:
+                raise EnvironmentUnusableError("the evaluator is closed")
             ((_, _, about),) = self._look_at([(place, actor)])
             if about.gpu != self._model:
                 raise EnvironmentUnusableError(f"{place.host} now gives a {about.gpu}, not {self._model}")
@@ -203,12 +207,14 @@ class RayEvaluator(LocalEvaluator):
 
         settings = {**self._settings, "workers": self._room, "device": 0, "cache": False}
         options = {"num_gpus": 1, "num_cpus": 0} if self._resource == GPU else {"num_cpus": 1}
-        return self._remote(
+        actor = self._remote(
             Judge,
             **options,
             max_concurrency=self._room + 1,  # and one to close it
             scheduling_strategy=NodeAffinitySchedulingStrategy(place.node, soft=False),
         ).remote(self._task, settings, self._make, self._register)
+        self._alive[id(actor)] = actor
+        return actor
 
     def _remote(self, kind: type[Any], **options: Any) -> Any:
         import ray
@@ -259,6 +265,7 @@ class RayEvaluator(LocalEvaluator):
         with suppress(RayError):  # an actor that is lost already
             ray.get(actor.close.remote(), timeout=STOP_S)
         ray.kill(actor)
+        self._alive.pop(id(actor), None)
 
 
 def _first_line(error: object) -> str:

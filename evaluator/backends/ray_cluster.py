@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ logger = logging.getLogger(__name__)
 
 GPU, CPU = "GPU", "CPU"
 """Ray's names of what an actor takes one of."""
+
+
+KNOCK_S = 10.0
 
 
 class Place(NamedTuple):
@@ -46,6 +50,7 @@ def connect(address: str | None) -> bool:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
     from ray._private import worker
+    from ray.exceptions import RayError
 
     # Ray prints what its daemons say on stdout, where our own answers go, and has no public switch for it.
     setattr(worker, "_worker_logs_enabled", False)  # noqa: B010  (mypy knows nothing of ray)
@@ -56,15 +61,23 @@ def connect(address: str | None) -> bool:
     if target in (None, "", "local"):
         options["include_dashboard"] = False
     try:
+        _knock(target or "")
         with _own_signals():
             ray.init(address=address, **options)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+    except (OSError, ValueError, RuntimeError, RayError) as error:
         where = f"Ray cluster at {target}" if target else "Ray on this machine"
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise EnvironmentUnusableError(
             f"no {where}: {why}", "start it with `ray start --head`, or correct backend.address"
         ) from error
     return True
+
+
+def _knock(address: str) -> None:
+    """Raises `OSError` where nobody listens at `host:port`: Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
 
 
 @contextmanager

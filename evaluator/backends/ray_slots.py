@@ -72,6 +72,7 @@ class Slots:
         self._stop = stop
         self._changed = threading.Condition()
         self._closed = threading.Event()
+        self._replacing: list[threading.Thread] = []
 
     def take(self) -> Taken:
         """The actor with the least to do, once one has room.
@@ -118,12 +119,14 @@ class Slots:
         self._stop(taken.actor)
         if slot.state is _State.STARTING:
             logger.warning("an actor on %s was lost; another takes its place", slot.place.host)
-            threading.Thread(target=self._replace, args=(slot,), name="kernevo-replace", daemon=True).start()
+            thread = threading.Thread(target=self._replace, args=(slot,), name="kernevo-replace", daemon=True)
+            self._replacing.append(thread)
+            thread.start()
         else:
             logger.error("%d actors in a row were lost on %s, which is used no more", LOSSES, slot.place.host)
 
     def close(self) -> None:
-        """Stop all actors; jobs in flight end as lost, and nobody waits for an actor when this returns."""
+        """Stop all actors; jobs in flight end as lost."""
         with self._changed:
             self._closed.set()
             actors = [slot.actor for slot in self._slots if slot.state is _State.READY]
@@ -132,6 +135,11 @@ class Slots:
             self._changed.notify_all()
         with ThreadPoolExecutor(len(actors) or 1, thread_name_prefix="kernevo-stop") as pool:
             list(pool.map(self._stop, actors))
+
+    def wait(self) -> None:
+        """After `close`, and once actors that were being started are stopped too: until no thread needs one."""
+        for thread in self._replacing:
+            thread.join(PAUSE_S)
         with self._changed:
             self._changed.wait_for(lambda: not any(slot.busy for slot in self._slots), timeout=PAUSE_S)
 
