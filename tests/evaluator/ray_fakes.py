@@ -58,6 +58,7 @@ class Scripted(LocalEvaluator):
             raise TaskError("a constant passes", "vary the inputs")
 
     def _judge(self, source):
+        """A pass, or what the comments ask for."""
         for line in source.text.splitlines():
             if line.startswith("# noted in "):
                 with Path(line.removeprefix("# noted in ")).open("a") as notes:
