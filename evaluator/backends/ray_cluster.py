@@ -68,7 +68,8 @@ def connect(address: str | None) -> bool:
         where = f"Ray cluster at {target}" if target else "Ray on this machine"
         why = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise EnvironmentUnusableError(
-            f"no {where}: {why}", "start it with `ray start --head`, or correct backend.address"
+            f"no {where}: {why}",
+            "start it with `ray start --head`, correct backend.address, or set RAY_AUTH_MODE=token if it wants tokens",
         ) from error
     return True
 
