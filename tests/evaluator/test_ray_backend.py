@@ -36,7 +36,7 @@ def cluster():
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def judge(cluster):
     with RayEvaluator(TASK, SETTINGS, {}, Scripted) as evaluator:
         yield evaluator
