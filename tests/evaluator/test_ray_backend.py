@@ -150,7 +150,8 @@ def test_a_node_that_is_lost_takes_only_its_own_jobs_with_it(monkeypatch):
     with folder_of_ray() as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
         (Path(folder) / "ray").mkdir()
-        head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20}
+        quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+        head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20, "_system_config": quick}
         made = Cluster(initialize_head=True, head_node_args=head)
         try:
             second = made.add_node(num_cpus=1, object_store_memory=80 << 20)
