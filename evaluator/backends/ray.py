@@ -84,8 +84,10 @@ class RayEvaluator(LocalEvaluator):
                 return
             self._owns_ray = connect(self._backend.get("address")) or self._owns_ray
             most = self._settings.get("workers") if self._resource == CPU else None
-            self._register = self._remote(Register, num_cpus=0, max_concurrency=1000).remote(self._task)
-            found = self._look_at([(place, self._actor(place)) for place in places(self._resource, most)])
+            where = places(self._resource, most)
+            askers = self._room * len(where) + 2  # candidates wait for one another, and others must get through
+            self._register = self._remote(Register, num_cpus=0, max_concurrency=askers).remote(self._task)
+            found = self._look_at([(place, self._actor(place)) for place in where])
             model = one_model([about.gpu for _, _, about in found], self._backend.get("gpu"))
             for place, actor, about in found:
                 if about.gpu == model:
