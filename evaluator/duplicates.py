@@ -51,7 +51,8 @@ class Duplicates:
         try:
             yield candidate
         finally:
-            self._leave(candidate)
+            if candidate.key:
+                self.leave(candidate.key, candidate.sha, candidate.latency_ms)
 
     def find(self, key: str, sha: str) -> Known | None:
         """The passed candidate that runs the same as `sha`; None when `sha` is to be judged."""
@@ -70,12 +71,20 @@ class Duplicates:
         launches = {name: [_launch(facts, launch) for launch in found] for name, found in facts.compiled.items()}
         return hashlib.sha256(repr((host, sorted(launches.items()))).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def _leave(self, candidate: Candidate) -> None:
+    def leave(self, key: str, sha: str, latency_ms: float | None) -> None:
+        """`sha`, which runs what `key` says, is judged; the latency of a passed candidate, None for others."""
         with self._changed:
-            if self._judging.get(candidate.key) == candidate.sha:
-                del self._judging[candidate.key]
-            if candidate.latency_ms is not None:
-                self._passed.setdefault(candidate.key, {}).setdefault(candidate.sha, candidate.latency_ms)
+            if self._judging.get(key) == sha:
+                del self._judging[key]
+            if latency_ms is not None:
+                self._passed.setdefault(key, {}).setdefault(sha, latency_ms)
+            self._changed.notify_all()
+
+    def forget(self, sha: str) -> None:
+        """Nobody judges `sha` any more, whatever it runs: its evaluator was lost."""
+        with self._changed:
+            for key in [key for key, judged in self._judging.items() if judged == sha]:
+                del self._judging[key]
             self._changed.notify_all()
 
 

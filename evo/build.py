@@ -39,7 +39,7 @@ def make_evaluator(config: CampaignConfig, task: Task) -> Evaluator:
     """The judge the config asks for."""
     from evaluator.backends import create
 
-    return create(config.evaluator.model_dump(), task)
+    return create(config.evaluator.model_dump(), task, config.backend.model_dump())
 
 
 def _rule(config: RulePolicyConfig, campaign: CampaignConfig) -> Policy:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag
 
+from evo.config_backend import BackendConfig, LocalBackendConfig
 from evo.config_budget import BudgetConfig, FinalistsConfig
 from evo.config_learning import LearningConfig
 from evo.config_library import SeedsConfig
@@ -291,16 +292,11 @@ class RewardConfig(Section):
     """Factor on the `profile` reward: 1 is the published formula, 0.5 the released code's."""
 
 
-class LocalBackendConfig(Section):
-    """Everything on this machine."""
-
-    type: Literal["local"] = "local"
-    """Where evaluators run."""
-
-
-def _typed(value: Any) -> Any:
-    """A section that names no type is the first of its union."""
-    return {"type": "cpu", **value} if isinstance(value, dict) and "type" not in value else value
+def _typed(first: str) -> BeforeValidator:
+    """A section that names no type is the `first` of its union."""
+    return BeforeValidator(
+        lambda value: {"type": first, **value} if isinstance(value, dict) and "type" not in value else value
+    )
 
 
 class CampaignConfig(Section):
@@ -316,7 +312,7 @@ class CampaignConfig(Section):
     """A shipped task's name, or the path of a task folder."""
     split: Literal["train", "held_out"] = "train"
     """`held_out`: turns of this run measure a policy and are no training data; also said by a task's `split`."""
-    evaluator: Annotated[EvaluatorConfig, BeforeValidator(_typed)] = CpuEvaluatorConfig()
+    evaluator: Annotated[EvaluatorConfig, _typed("cpu")] = CpuEvaluatorConfig()
     """Who says whether a kernel is right and how fast it is."""
     policy: PolicyConfig = RulePolicyConfig()
     """Who proposes rewrites: one policy, or a list of policies that share the requests by `weight`."""
@@ -336,7 +332,7 @@ class CampaignConfig(Section):
     """Training of the policy between generations; left out, it stays as it is."""
     monitors: tuple[Literal["console", "jsonl"], ...] = ("console", "jsonl")
     """Where progress goes: the console (stderr), `metrics.jsonl`."""
-    backend: LocalBackendConfig = LocalBackendConfig()
+    backend: Annotated[BackendConfig, _typed("local")] = LocalBackendConfig()
     """Where candidates are judged."""
     elites: PositiveInt = 5
     """Distinct structures written to `elites/` at the end."""

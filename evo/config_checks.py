@@ -76,6 +76,27 @@ def _devices(config: CampaignConfig, document: Document) -> Iterator[Problem]:
             yield Problem(where, f"evaluator.device[{place}]", f"GPU {index} is named twice", "name each GPU once")
 
 
+def _backend(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    backend, judge = config.backend, config.evaluator
+    if backend.type != "ray":
+        return
+    found: list[tuple[Loc, str, str]] = []
+    if importlib.util.find_spec("ray") is None:
+        what = "ray needs the package ray, which is not installed"
+        found.append((("backend", "type"), what, "pip install 'kernevo[ray]'"))
+    if judge.type == "cpu" and backend.gpu is not None:
+        found.append((("backend", "gpu"), "the cpu evaluator uses no GPU", "remove the key"))
+    if judge.type == "gpu" and judge.device != "all":
+        fix = "remove the key; CUDA_VISIBLE_DEVICES of `ray start` says which GPUs a node gives"
+        found.append((("evaluator", "device"), "Ray chooses the GPUs", fix))
+    shared = [one.type for one in config.policies if one.type in ("vllm", "transformers")]
+    if judge.type == "gpu" and shared:
+        what = f"{shared[0]} in this process would use a GPU while Ray's actors time kernels on it"
+        found.append((("policy",), what, "serve the model on GPUs that Ray does not have, and use type: openai"))
+    for loc, what, fix in found:
+        yield Problem(document.value_position(loc), dotted(loc), what, fix)
+
+
 def _policies(config: CampaignConfig, document: Document) -> Iterator[Problem]:
     if not config.policies:
         fix = "list at least one policy, or remove the key to use the rule policy"
@@ -316,6 +337,7 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _task,
     _target,
     _devices,
+    _backend,
     _policies,
     _learning,
     _library,

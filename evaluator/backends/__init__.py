@@ -1,4 +1,4 @@
-"""Evaluator backends: `cpu` (interpreter and model) and `gpu` (measures)."""
+"""Evaluators: `cpu` (interpreter and model) and `gpu` (measures), on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -30,11 +30,18 @@ BACKENDS: dict[str, Callable[[Task, Mapping[str, Any]], Evaluator]] = {
 }
 
 
-def create(config: Mapping[str, Any], task: Task) -> Evaluator:
-    """The evaluator that `config["type"]` names, for one task. Raises `UsageError` for an unknown type."""
+def create(config: Mapping[str, Any], task: Task, backend: Mapping[str, Any] | None = None) -> Evaluator:
+    """The evaluator that `config["type"]` names, for one task, where `backend` says; left out: on this machine.
+
+    Raises `UsageError` for an unknown type.
+    """
     name = str(config.get("type", "cpu"))
     if name not in BACKENDS:
         near = difflib.get_close_matches(name, BACKENDS, 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"unknown evaluator type {name!r}", f"{hint}known types: {', '.join(sorted(BACKENDS))}")
+    if backend is not None and backend.get("type") == "ray":
+        from evaluator.backends.ray import RayEvaluator
+
+        return RayEvaluator(task, {**config, "type": name}, backend)
     return BACKENDS[name](task, {key: value for key, value in config.items() if key != "type"})

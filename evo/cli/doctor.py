@@ -51,7 +51,7 @@ def doctor(
 
 
 def _everything() -> list[Check]:
-    checks = [*machine_checks(), *_sandbox(), *gpu_checks(), _targets()]
+    checks = [*machine_checks(), *_sandbox(), *gpu_checks(), _ray(), _targets()]
     if all(check.state != "fail" for check in checks):
         checks.append(_judging())
     return checks
@@ -140,6 +140,13 @@ def _targets() -> Check:
     from evaluator import hardware
 
     return Check("targets", "info", f"latencies can be modelled for: {', '.join(hardware.names())}")
+
+
+def _ray() -> Check:
+    try:
+        return Check("ray", "ok", f"{metadata.version('ray')}; backend.type: ray can be used")
+    except metadata.PackageNotFoundError:
+        return Check("ray", "info", "not installed; backend.type: ray needs pip install 'kernevo[ray]'")
 
 
 def _judging() -> Check:

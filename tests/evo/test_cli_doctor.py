@@ -56,7 +56,7 @@ def test_known_targets_are_listed():
 
 
 def test_a_missing_or_old_package_is_unusable_and_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(doctor.metadata, "version", {"torch": "2.3.1+cpu", "triton": "3.9.0"}.__getitem__)
+    monkeypatch.setattr(doctor.metadata, "version", {"torch": "2.3.1+cpu", "triton": "3.9.0", "ray": "2"}.__getitem__)
     outcome = call("doctor")
     assert outcome.code == 4
     assert "2.3.1+cpu is older than 2.11" in outcome.err
@@ -68,6 +68,18 @@ def test_a_missing_or_old_package_is_unusable_and_says_how_to_get_it(monkeypatch
 
     monkeypatch.setattr(doctor.metadata, "version", missing)
     assert "not installed" in call("doctor").err
+
+
+def test_a_missing_ray_is_no_failure_and_says_how_to_get_it(monkeypatch):
+    def version(name: str) -> str:
+        if name == "ray":
+            raise doctor.metadata.PackageNotFoundError(name)
+        return "9.9"
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    (found,) = [check for check in document()["checks"] if check["name"] == "ray"]
+    assert found["state"] == "info"
+    assert "pip install 'kernevo[ray]'" in found["detail"]
 
 
 def test_a_folder_that_cannot_be_written_is_unusable():

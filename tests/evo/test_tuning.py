@@ -18,7 +18,8 @@ from evaluator.tunables import apply, extract
 from evaluator.types import EvalStatus, KernelSource
 from evo.campaign import Campaign
 from evo.candidate import Candidate, Record
-from evo.config import CampaignConfig, TuningConfig
+from evo.config import CampaignConfig
+from evo.config_search import TuningConfig
 from evo.prior import ModelPrior, preferred
 from evo.tuning import CONFIRM, SCREEN, Tuner
 from tests.evo import fakes
