@@ -196,6 +196,7 @@ def write_config(folder: Path, options: argparse.Namespace) -> Path:
         },
         "search": {"population": 8, "offspring": 8, "tuning": {"share": 0.25}},
         "budget": {"generations": options.generations + 1},  # the first is the seed
+        "finalists": {"count": 0},  # no policy is asked meanwhile
     }
     path = folder / "gpu_policy.yaml"
     path.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML

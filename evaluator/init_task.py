@@ -20,7 +20,6 @@ from typing import Any
 import yaml
 
 from evaluator.errors import TaskError, UsageError
-from evaluator.syntax import parse
 from evaluator.task import TOLERANCES, load_task, shape_parameters
 from evaluator.types import Frozen, Scalar
 
@@ -34,7 +33,7 @@ path, settings = sys.argv[1], json.load(sys.stdin)
 source = open(path, encoding="utf-8").read()
 
 def run(params):
-    tree = parse(source)
+    tree = ast.parse(source)
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in params:
             node.value = ast.Constant(params[node.targets[0].id])
@@ -102,7 +101,7 @@ def _read(path: Path) -> str:
 
 def _require_entry_points(source: str, path: Path) -> None:
     try:
-        tree = parse(source)
+        tree = ast.parse(source)
     except SyntaxError as error:
         raise TaskError(f"{path}:{error.lineno}:{error.offset}: {error.msg}", "mend the syntax") from None
     defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
@@ -169,7 +168,7 @@ def _check_shapes(path: Path, free: list[str]) -> list[dict[str, Any]]:
 def _document(
     path: Path, source: str, parameters: Mapping[str, Scalar], checks: list[dict[str, Any]], dtype: str
 ) -> dict[str, Any]:
-    described = (ast.get_docstring(parse(source)) or f"{path.stem}, from {path.name}").splitlines()[0]
+    described = (ast.get_docstring(ast.parse(source)) or f"{path.stem}, from {path.name}").splitlines()[0]
     tolerance = TOLERANCES.get(dtype, 0.0)
     return {
         "description": described,

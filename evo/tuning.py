@@ -20,14 +20,13 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import BaseSampler, BruteForceSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from evaluator.tunables import TunableSpace, extract
 from evaluator.types import EvalStatus, Evaluation
 from evo.candidate import Record
 from evo.config_search import TuningConfig
+from evo.study_file import StudyFile
 
 ATTEMPTS = 24
 """Questions to a sampler before an unseen config is picked from the space instead."""
@@ -206,16 +205,13 @@ class Tuner:
 
     def export(self, path: Path) -> None:
         """Write every study to an Optuna journal file, readable by optuna-dashboard. Derived data: rebuilt whole."""
-        fresh = path.with_name(f".{path.name}.tmp")
-        fresh.unlink(missing_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(fresh)))
+        file = StudyFile()
         for key, structure in self.structures.items():
             if structure.space.tunables:
-                study = optuna.create_study(study_name=key[:12], storage=storage, direction="maximize")
+                study = optuna.create_study(study_name=key[:12], storage=file.storage, direction="maximize")
                 study.set_user_attr("structure", key)
                 study.add_trials(_frozen(structure))
-        fresh.touch()
-        fresh.replace(path)
+        file.write(path)
 
 
 def fit(space: TunableSpace, wish: Mapping[str, int]) -> dict[str, int]:
