@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -360,16 +360,17 @@ class Evaluation(Frozen):
     @property
     def latency_ms(self) -> float | None:
         """Geometric mean of the workloads' median latencies."""
-        return _geometric_mean([timing.median_ms for timing in self.timings.values()])
+        return geometric_mean([timing.median_ms for timing in self.timings.values()])
 
     @property
     def speedup(self) -> float | None:
         """Geometric mean over workloads of baseline/candidate; None without a baseline."""
         ratios = [timing.speedup for timing in self.timings.values()]
-        return _geometric_mean([ratio for ratio in ratios if ratio is not None]) if all(ratios) else None
+        return geometric_mean([ratio for ratio in ratios if ratio is not None]) if all(ratios) else None
 
 
-def _geometric_mean(values: list[float]) -> float | None:
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """The geometric mean of positive values; None of no values."""
     if not values:
         return None
     return math.exp(sum(math.log(value) for value in values) / len(values))

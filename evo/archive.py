@@ -7,7 +7,7 @@ cannot evict a better kernel. Modelled latencies carry no spread and are compare
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -47,12 +47,17 @@ class Archive:
     @property
     def qd_score(self) -> float:
         """Sum over cells of the owner's log speedup where positive (QD-score with the baseline as zero)."""
-        return sum(max(0.0, math.log(owner.speedup or 1.0)) for owner in self._owners.values())
+        return qd_score(self._owners.values())
 
     def sample(self, rng: np.random.Generator) -> Record:
         """An owner, each cell equally likely: cells are kinds of kernels, not ranks."""
         owners = self.owners
         return owners[int(rng.integers(len(owners)))]
+
+
+def qd_score(owners: Iterable[Record]) -> float:
+    """Sum over the owners of cells of their log speedup where positive."""
+    return sum(max(0.0, math.log(owner.speedup or 1.0)) for owner in owners)
 
 
 def lower_bound(record: Record) -> float:

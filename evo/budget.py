@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from evaluator.types import Evaluation
+from evaluator.types import Evaluation, geometric_mean
 from evo.config_budget import BudgetConfig
 
 
@@ -26,66 +24,27 @@ class Progress:
     """Speed of light / latency of the best; None without a speed of light."""
 
 
-def _evaluations(budget: BudgetConfig, progress: Progress) -> bool:
-    return budget.evaluations is not None and progress.evaluations >= budget.evaluations
-
-
-def _generations(budget: BudgetConfig, progress: Progress) -> bool:
-    return budget.generations is not None and progress.generations >= budget.generations
-
-
-def _seconds(budget: BudgetConfig, progress: Progress) -> bool:
-    return budget.seconds is not None and progress.seconds >= budget.seconds
-
-
-def _gpu_seconds(budget: BudgetConfig, progress: Progress) -> bool:
-    return budget.gpu_seconds is not None and progress.gpu_seconds >= budget.gpu_seconds
-
-
-def _tokens(budget: BudgetConfig, progress: Progress) -> bool:
-    return budget.tokens is not None and progress.tokens >= budget.tokens
-
-
-def _dollars(budget: BudgetConfig, progress: Progress) -> bool:
-    return budget.dollars is not None and progress.dollars >= budget.dollars
-
-
-def _roofline(budget: BudgetConfig, progress: Progress) -> bool:
-    return (
-        budget.roofline_share is not None
-        and progress.roofline_share is not None
-        and progress.roofline_share >= budget.roofline_share
-    )
-
-
-def _target(budget: BudgetConfig, progress: Progress) -> bool:
-    return (
-        budget.target_speedup is not None
-        and progress.best_speedup is not None
-        and progress.best_speedup >= budget.target_speedup
-    )
-
-
-def _stagnation(budget: BudgetConfig, progress: Progress) -> bool:
-    return budget.stagnation is not None and progress.generations_without_gain >= budget.stagnation
-
-
-STOPPERS: dict[str, Callable[[BudgetConfig, Progress], bool]] = {
-    "target_speedup": _target,
-    "roofline_share": _roofline,
-    "evaluations": _evaluations,
-    "generations": _generations,
-    "seconds": _seconds,
-    "gpu_seconds": _gpu_seconds,
-    "tokens": _tokens,
-    "dollars": _dollars,
-    "stagnation": _stagnation,
+# key of the budget -> what it limits; the first that is reached stops the run
+STOPPERS = {
+    "target_speedup": "best_speedup",
+    "roofline_share": "roofline_share",
+    "evaluations": "evaluations",
+    "generations": "generations",
+    "seconds": "seconds",
+    "gpu_seconds": "gpu_seconds",
+    "tokens": "tokens",
+    "dollars": "dollars",
+    "stagnation": "generations_without_gain",
 }
 
 
 def reason_to_stop(budget: BudgetConfig, progress: Progress) -> str | None:
     """The name of the first stopper that fires, None while none does."""
-    return next((name for name, fires in STOPPERS.items() if fires(budget, progress)), None)
+    for name, reached in STOPPERS.items():
+        limit, value = getattr(budget, name), getattr(progress, reached)
+        if limit is not None and value is not None and value >= limit:
+            return name
+    return None
 
 
 def batch_size(budget: BudgetConfig, wanted: int, generation: int, known: int) -> int:
@@ -100,4 +59,4 @@ def roofline_share(evaluation: Evaluation) -> float | None:
     shares = [(timing.speed_of_light_ms or 0.0) / timing.median_ms for timing in evaluation.timings.values()]
     if not shares or min(shares) <= 0:
         return None
-    return math.exp(math.fsum(map(math.log, shares)) / len(shares))
+    return geometric_mean(shares)

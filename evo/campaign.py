@@ -169,8 +169,9 @@ class Campaign:
 
     def _build_search(self, policy: Policy, prior: Prior | None) -> None:
         search = self.config.search
-        clock = lambda: self._seconds  # noqa: E731
-        self._asking = Asking(policy, ahead=search.prefetch, interrupted=self._asked_to_stop, clock=clock)
+        self._asking = Asking(
+            policy, ahead=search.prefetch, interrupted=self._asked_to_stop, clock=lambda: self._seconds
+        )
         self._learner = Learner(self.config, self.dir.path, policy)
         read = lambda sha: self.dir.source(sha).text  # noqa: E731
         self._scheduler = Scheduler(search, self.task, self._asking, Streams(self.config.seed), read, prior)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evaluator.types import Evaluation, Timing, TimingKind
+from evo.archive import qd_score
 from evo.candidate import Record
 from evo.compare_checks import kind_of, refuse_unlike, warnings_of
 from evo.report.data import Stage, Verdict, stages, verdicts
@@ -153,7 +154,7 @@ def _side(run: Run, best: Record | None, quantity: Quantity, target: float) -> S
         to_own=_first_at(values, NEAR * _value(best.evaluation, quantity)) if best else None,
         to_best=_first_at(values, NEAR * target) if best else None,
         cells=frozenset(archive),
-        qd_score=sum(max(0.0, math.log(owner.speedup or 1.0)) for owner in owners),
+        qd_score=qd_score(owners),
         seconds=generations[-1].seconds if generations else 0.0,
         stages=stages(record.evaluation for record in records),
         verdicts=verdicts(records),

@@ -14,7 +14,7 @@ def write_derived(run: Run, tuner: Tuner) -> None:
     """Write every derived file. One that fails is named on stderr; the journal already holds everything."""
     products: dict[str, Callable[[], object]] = {
         "trajectories.jsonl": lambda: _trajectories(run),
-        "optuna.journal": lambda: tuner.export(run.path / "optuna.journal"),
+        "optuna.journal": lambda: run.dir.write_parts_atomically(run.path / "optuna.journal", tuner.export()),
         "elites": lambda: _elites(run),
         "playbook.json": lambda: _playbook(run),
         "report.html": lambda: _report(run),

@@ -5,7 +5,6 @@ With one island nothing here changes what a single population does.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ class Islands:
         leaving = [self._emigrants(island) for island in self._islands]
         for island, guests in zip(self._islands, leaving[-1:] + leaving[:-1], strict=True):
             before = island.best
-            new = [copy.deepcopy(guest) for guest in guests if not island.holds(guest.structure)]
+            new = [guest.copy() for guest in guests if not island.holds(guest.structure)]
             island.population.advance(new, generation)
             if _faster(island.best, before):
                 island.gained = island.generation

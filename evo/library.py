@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from evaluator.errors import UsageError
-from evaluator.types import Evaluation, Frozen, Split, Timing, TimingKind
+from evaluator.types import Evaluation, Frozen, Split, Timing, TimingKind, geometric_mean
 from evo.candidate import Record
 from evo.harvest import versions_of
 from evo.library_file import reading, writing
@@ -149,11 +148,7 @@ def _interval(evaluation: Evaluation) -> tuple[float | None, float | None]:
     lows, highs = [low for low, _ in ends if low], [high for _, high in ends if high]
     if not len(lows) == len(highs) == len(ends) > 0:
         return None, None
-    return _geometric_mean(lows), _geometric_mean(highs)
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
+    return geometric_mean(lows), geometric_mean(highs)
 
 
 def search(path: Path, query: str, limit: int, task: str | None = None, hardware: str | None = None) -> list[Found]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 
@@ -52,6 +53,10 @@ class Individual:
     def __init__(self, record: Record, fitness: base.Fitness) -> None:
         self.record = record
         self.fitness = fitness
+
+    def copy(self) -> Individual:
+        """The same record with a fitness of its own, as DEAP writes crowding distances into it."""
+        return Individual(self.record, copy.deepcopy(self.fitness))
 
     @property
     def structure(self) -> str:

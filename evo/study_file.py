@@ -6,8 +6,7 @@ Optuna's own file backend syncs the disk for every trial, which takes minutes fo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from optuna.storages import JournalStorage
@@ -15,7 +14,7 @@ from optuna.storages.journal import BaseJournalBackend
 
 
 class StudyFile(BaseJournalBackend):
-    """Collects what is written through `storage`; `write` makes it a file of `optuna.storages.JournalFileBackend`."""
+    """Collects what is written through `storage`; `lines` are a file of `optuna.storages.JournalFileBackend`."""
 
     def __init__(self) -> None:
         self._logs: list[dict[str, Any]] = []
@@ -29,9 +28,6 @@ class StudyFile(BaseJournalBackend):
         """Add entries at the end."""
         self._logs += logs
 
-    def write(self, path: Path) -> None:
-        """Replace the file as a whole. Raises OSError when the disk refuses; the old file then stays."""
-        fresh = path.with_name(f".{path.name}.tmp")
-        with fresh.open("w", encoding="utf-8") as lines:
-            lines.writelines(json.dumps(log, separators=(",", ":")) + "\n" for log in self._logs)
-        fresh.replace(path)
+    def lines(self) -> Iterator[str]:
+        """The file, line by line."""
+        return (json.dumps(log, separators=(",", ":")) + "\n" for log in self._logs)

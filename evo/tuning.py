@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -79,6 +78,8 @@ def trial_of(config: dict[str, int], evaluation: Evaluation) -> Trial:
 class Structure:
     """What the tuner knows of one structure."""
 
+    place: int
+    """In the order of birth."""
     base_source: str
     space: TunableSpace
     trials: list[Trial] = field(default_factory=list)
@@ -113,7 +114,6 @@ class Tuner:
     def __init__(self, config: TuningConfig) -> None:
         self._config = config
         self.structures: dict[str, Structure] = {}
-        self._places: dict[str, int] = {}
         self._open: set[str] = set()
         self._judged = 0
         # Optuna logs every trial at INFO; the campaign's monitors say what matters.
@@ -123,8 +123,7 @@ class Tuner:
         """Learn one judged config. The first record of a structure defines its base source, space and parent."""
         key = record.candidate.structure
         if key not in self.structures:
-            self._places[key] = len(self.structures)
-            self.structures[key] = Structure(base_source=source, space=extract(source), parent=parent)
+            self.structures[key] = Structure(len(self.structures), source, extract(source), parent=parent)
         structure = self.structures[key]
         config = dict(record.candidate.config) or structure.space.defaults
         speedup = record.speedup
@@ -160,7 +159,8 @@ class Tuner:
         return given
 
     def _entry(self, key: str, pending: int) -> tuple[float, int, str]:
-        return -self._priority(self.structures[key], self._judged + 1, pending), self._places[key], key
+        structure = self.structures[key]
+        return -self._priority(structure, self._judged + 1, pending), structure.place, key
 
     def _priority(self, structure: Structure, total: int, pending: int) -> float:
         trials = len(structure.trials) + pending
@@ -203,15 +203,15 @@ class Tuner:
         study.add_trials(_frozen(structure))
         return study
 
-    def export(self, path: Path) -> None:
-        """Write every study to an Optuna journal file, readable by optuna-dashboard. Derived data: rebuilt whole."""
+    def export(self) -> Iterator[str]:
+        """Every study as the lines of an Optuna journal file, readable by optuna-dashboard."""
         file = StudyFile()
         for key, structure in self.structures.items():
             if structure.space.tunables:
                 study = optuna.create_study(study_name=key[:12], storage=file.storage, direction="maximize")
                 study.set_user_attr("structure", key)
                 study.add_trials(_frozen(structure))
-        file.write(path)
+        return file.lines()
 
 
 def fit(space: TunableSpace, wish: Mapping[str, int]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from evo.asking import Answers, Asking
 from evo.candidate import Record
@@ -174,8 +174,17 @@ class RewriteOperator:
             near.append(proposal.source.text)
             programs.add(program)
             structures.add(structure)
-            child = Draft(proposal.source, self.name, (parent,), structure, proposal=proposal, island=island.number)
-            drafts.append(replace(child, arm=arm))
+            drafts.append(
+                Draft(
+                    proposal.source,
+                    self.name,
+                    (parent,),
+                    structure,
+                    proposal=proposal,
+                    island=island.number,
+                    arm=arm,
+                )
+            )
         return drafts
 
     def _repeats(self, view: SearchView, island: Island, proposal: Proposal, batch: list[str]) -> bool:

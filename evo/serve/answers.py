@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from evaluator.types import EvalStatus, Evaluation
+from evaluator.types import EvalStatus, Evaluation, geometric_mean
 from evo.serve.records import Answer
 from policy.quality import quality_of
 from policy.reward import RewardSettings, coverage_of, input_of, reward_of
@@ -82,7 +82,7 @@ def _judged(evaluation: Evaluation, job: Job, rewards: RewardSettings) -> dict[s
         "reward": reward.total,
         "reward_components": reward.components,
         "kernel_runtime": evaluation.latency_ms,
-        "reference_runtime": math.exp(math.fsum(map(math.log, known)) / len(known)) if whole else None,
+        "reference_runtime": geometric_mean(known) if whole else None,
     }
 
 

@@ -20,7 +20,7 @@ from policy.ensemble import EnsemblePolicy
 from tests.evo import fakes
 from tests.evo.driver import campaign, config
 from tests.evo.made import record
-from tests.evo.test_resume import state
+from tests.evo.test_resume import resumed_from_cuts, state
 
 PARENT = record(0, 1.5)
 
@@ -226,15 +226,7 @@ def test_a_run_with_the_bandit_resumes_from_every_part_of_its_journal_to_the_sam
     running.config = settings(40)
     running.run()
     assert len({item.candidate.arm for item in Run.load(whole).records()}) == 3
-    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    for cut in (9, 20, 33):
-        path = tmp_path / f"cut{cut}"
-        path.mkdir()
-        for name in ("kernels", "config.resolved.json", "environment.json"):
-            (path / name).symlink_to(whole / name)
-        (path / "journal.jsonl").write_bytes(b"".join(lines[:cut]))
-        campaign(path, "resume", policy=policy).run()
-        assert state(path) == state(whole)
+    assert list(resumed_from_cuts(whole, (9, 20, 33), tmp_path, policy)) == [state(whole)] * 3
 
 
 def test_a_run_resumes_with_another_list_of_policies(tmp_path):

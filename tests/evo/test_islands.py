@@ -25,7 +25,7 @@ from tests.evo import fakes
 from tests.evo.configs import load_mapping
 from tests.evo.driver import campaign, config
 from tests.evo.made import record
-from tests.evo.test_resume import state
+from tests.evo.test_resume import resumed_from_cuts, state
 from tests.evo.test_rewrite_operator import Asked
 
 
@@ -227,15 +227,7 @@ def test_a_run_with_islands_resumes_from_every_part_of_its_journal_to_the_same_e
     running.run()
     ends = Run.load(whole).generations()
     assert max(island.restarts for island in ends[-1].islands) > 0
-    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    for cut in (8, 19, 30):
-        path = tmp_path / f"cut{cut}"
-        path.mkdir()
-        for name in ("kernels", "config.resolved.json", "environment.json"):
-            (path / name).symlink_to(whole / name)
-        (path / "journal.jsonl").write_bytes(b"".join(lines[:cut]))
-        campaign(path, "resume", policy=policy).run()
-        assert state(path) == state(whole)
+    assert list(resumed_from_cuts(whole, (8, 19, 30), tmp_path, policy)) == [state(whole)] * 3
 
 
 def test_progress_names_every_island(asked):

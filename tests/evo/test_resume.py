@@ -49,6 +49,19 @@ def state(path: Path) -> dict[str, object]:
     }
 
 
+def resumed_from_cuts(whole, cuts, tmp_path, policy="fake"):
+    """States of runs that went on from the first lines of `whole`'s journal."""
+    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    for cut in cuts:
+        path = tmp_path / f"cut{cut}"
+        path.mkdir()
+        for name in ("kernels", "config.resolved.json", "environment.json"):
+            (path / name).symlink_to(whole / name)
+        (path / "journal.jsonl").write_bytes(b"".join(lines[:cut]))
+        campaign(path, "resume", policy=policy).run()
+        yield state(path)
+
+
 def size(path: Path) -> int:
     try:
         return (path / "journal.jsonl").stat().st_size

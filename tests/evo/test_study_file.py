@@ -5,6 +5,8 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+from evaluator.errors import EnvironmentUnusableError
+from evo.run_dir import RunDir
 from evo.study_file import StudyFile
 
 
@@ -21,7 +23,7 @@ def filled(storage):
 def test_optunas_own_backend_reads_what_was_written(tmp_path):
     file = StudyFile()
     written = filled(file.storage)
-    file.write(tmp_path / "optuna.journal")
+    RunDir(tmp_path).write_parts_atomically(tmp_path / "optuna.journal", file.lines())
     (read,) = optuna.get_all_study_summaries(JournalStorage(JournalFileBackend(str(tmp_path / "optuna.journal"))))
     loaded = optuna.load_study(
         study_name="one", storage=JournalStorage(JournalFileBackend(str(tmp_path / "optuna.journal")))
@@ -34,7 +36,7 @@ def test_optunas_own_backend_reads_what_was_written(tmp_path):
 def test_the_file_is_what_optunas_own_backend_writes(tmp_path):
     file = StudyFile()
     filled(file.storage)
-    file.write(tmp_path / "ours")
+    (tmp_path / "ours").write_text("".join(file.lines()))
     filled(JournalStorage(JournalFileBackend(str(tmp_path / "theirs"))))
     ours, theirs = ((tmp_path / name).read_text().splitlines() for name in ("ours", "theirs"))
     assert len(ours) == len(theirs) == 5
@@ -45,5 +47,5 @@ def test_a_file_that_cannot_be_replaced_stays(tmp_path):
     (tmp_path / "optuna.journal").mkdir()
     file = StudyFile()
     filled(file.storage)
-    with pytest.raises(OSError, match=r"optuna\.journal"):
-        file.write(tmp_path / "optuna.journal")
+    with pytest.raises(EnvironmentUnusableError, match=r"optuna\.journal: cannot be written"):
+        RunDir(tmp_path).write_parts_atomically(tmp_path / "optuna.journal", file.lines())

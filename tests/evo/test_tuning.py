@@ -21,6 +21,7 @@ from evo.candidate import Candidate, Record
 from evo.config import CampaignConfig
 from evo.config_search import TuningConfig
 from evo.prior import ModelPrior, preferred
+from evo.run_dir import RunDir
 from evo.tuning import CONFIRM, SCREEN, Tuner
 from tests.evo import fakes
 from tests.evo.configs import load_mapping
@@ -55,7 +56,7 @@ def told(*evaluations, sampler="tpe", choices=None):
 
 
 def studies(tuner, path: Path):
-    tuner.export(path)
+    RunDir(path.parent).write_parts_atomically(path, tuner.export())
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
     return optuna.load_study(study_name="x" * 12, storage=storage)
 
