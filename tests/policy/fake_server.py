@@ -282,7 +282,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({})
 
     def do_POST(self) -> None:
-        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        length = int(self.headers["Content-Length"])
+        sent = self.rfile.read(length)
+        if len(sent) < length:
+            raise ConnectionAbortedError("the client hung up in the middle of its request")
+        self._answer(json.loads(sent))
 
     def _answer(self, body: dict[str, Any]) -> None:
         try:
