@@ -1,6 +1,6 @@
 """What kernels that harm their worker, their neighbours or the machine cost the good ones judged beside them: nothing.
 
-    python -m benchmarks.abuse [--count 200] [--platform cuda|interpreter] [--out FILE]
+    python -m benchmarks.abuse [--count 200] [--platform cuda|interpreter] [--seconds S] [--out FILE]
 
 Good kernels are judged alone first, then `count` candidates of the same task of which every third one is bad (see
 `benchmarks.abuse_kernels`). Reading is left out, as is the interpreter's smoke stage: both would stop many of them
@@ -9,12 +9,15 @@ cuda) another latency than alone, a bad one passes or is blamed on the harness, 
 
 GPU memory is read by a fresh process: before anything (`at_start`), after judging alone (`before`: what this process
 itself keeps is in it) and after the mixed run (`after`).
+
+With --seconds no candidate is begun once so many seconds have gone by; fewer than `count` is a problem, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import statistics
@@ -86,8 +89,11 @@ def task(platform: str) -> Task:
     return TASK if platform == "cuda" else TASK.model_copy(update=SMALL)
 
 
-def run(platform: str, planned: Sequence[Planned]) -> tuple[list[Judged], Left, float]:
-    """Every candidate judged by an evaluator of its own making, what that left, and the seconds from first to last."""
+def run(platform: str, planned: Sequence[Planned], until: float = math.inf) -> tuple[list[Judged], Left, float]:
+    """Candidates judged by an evaluator of its own making, what that left, and the seconds from first to last.
+
+    None is begun once `time.monotonic()` is `until`.
+    """
     known = {plan.source.sha: plan for plan in planned}
     assert len(known) == len(planned), "sources must differ"
     before = descendants()
@@ -95,13 +101,19 @@ def run(platform: str, planned: Sequence[Planned]) -> tuple[list[Judged], Left, 
     with GpuEvaluator(task(platform), {**SETTINGS, "platform": platform}) as evaluator:
         list(evaluator.evaluate([seed]))  # what starting takes is another matter
         folder = evaluator._folder
-        jobs = [EvaluationJob(job_id=str(number), source=plan.source) for number, plan in enumerate(planned)]
+        jobs = (
+            EvaluationJob(job_id=str(number), source=plan.source)
+            for number, plan in enumerate(planned)
+            if time.monotonic() < until
+        )
         started = time.perf_counter()
         judged = []
         for job, found in evaluator.evaluate(jobs):
             judged.append(Judged(known[job.source.sha], found))
-            if sys.stderr.isatty():
-                print(f"\r{len(judged)} of {len(planned)}", end="", file=sys.stderr, flush=True)
+            text = (
+                f"{len(judged)} of {len(planned)}: {known[job.source.sha].kind}: {found.status} ({found.seconds:.1f} s)"
+            )
+            print(text, file=sys.stderr, flush=True)
         seconds = time.perf_counter() - started
     folders = [str(folder)] if folder is not None and folder.exists() else []
     return judged, Left(remaining(before), folders), seconds
@@ -201,7 +213,9 @@ def shifts(good: Mapping[str, Mapping[str, Any]]) -> dict[str, float] | None:
 
 def problems(result: Mapping[str, Any]) -> list[str]:
     """Everything that must not be; empty when the abuse cost nobody anything."""
-    return [*_good_problems(result), *_bad_problems(result["bad"]), *_leaks(result)]
+    left_out = result["asked_for"] - result["candidates"]
+    said = [f"{left_out} candidates were not begun in time"] if left_out else []
+    return [*said, *_good_problems(result), *_bad_problems(result["bad"]), *_leaks(result)]
 
 
 def _good_problems(result: Mapping[str, Any]) -> list[str]:
@@ -240,19 +254,20 @@ def _leaks(result: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def measure(count: int, platform: str) -> dict[str, Any]:
+def measure(count: int, platform: str, until: float = math.inf) -> dict[str, Any]:
     """The whole benchmark, without its provenance."""
     kinds = min(max(count // 12, 1), len(good_kinds()))
     at_start = gpu_memory(platform)
     with _adopting():
         first, left_first, _ = run(platform, list(alone(REPEATS, kinds)))
         before = gpu_memory(platform)
-        mixed, left, seconds = run(platform, plan(count, kinds))
+        mixed, left, seconds = run(platform, plan(count, kinds), until)
     good = good_rows(first, mixed)
     result = {
         "task": TASK.name,
         "platform": platform,
-        "candidates": count,
+        "asked_for": count,
+        "candidates": len(mixed),
         "good_candidates": sum(one.planned.allowed is None for one in mixed),
         "good": good,
         "latency_shift": shifts(good),
@@ -261,7 +276,7 @@ def measure(count: int, platform: str) -> dict[str, Any]:
         "folders_left": [*left_first.folders, *left.folders],
         "gpu_memory_bytes": {"at_start": at_start, "before": before, "after": gpu_memory(platform)},
         "seconds": round(seconds, 1),
-        "candidates_per_minute": round(60 * count / seconds, 1),
+        "candidates_per_minute": round(60 * len(mixed) / seconds, 1),
         "settings": SETTINGS,
     }
     return {**result, "problems": problems(result)}
@@ -307,10 +322,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200, help="candidates of the mixed run")
     parser.add_argument("--platform", choices=("cuda", "interpreter"), default="cuda")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no candidate after so many seconds")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args(words)
     known = provenance("-m benchmarks.abuse")
-    result = measure(options.count, options.platform)
+    result = measure(options.count, options.platform, time.monotonic() + options.seconds)
     if options.platform == "cuda":
         import torch
 

@@ -30,6 +30,7 @@ def result(*mixed, platform="cuda", **changed):
     good = good_rows([judged("seed", ms=ms) for ms in (0.5, 1.0, 2.0)], mixed)
     made = {
         "platform": platform,
+        "asked_for": len(mixed),
         "candidates": len(mixed),
         "good_candidates": sum(one.planned.allowed is None for one in mixed),
         "good": good,
@@ -51,6 +52,16 @@ def test_good_ones_as_alone_and_bad_ones_found_are_no_problem():
     found = result(judged("seed"), judged("seed", ms=1.02), HANG)
     assert problems(found) == []
     assert found["latency_shift"] == {"median": 0.01, "worst": 0.02}
+
+
+def test_candidates_that_time_did_not_allow_are_a_problem():
+    assert problems(result(judged("seed"), HANG, asked_for=5)) == ["3 candidates were not begun in time"]
+
+
+def test_no_candidate_is_begun_once_the_time_is_up():
+    judged_in_time, left, _ = abuse.run("interpreter", plan(4, 1), until=0.0)
+    assert judged_in_time == []
+    assert left.processes == []
 
 
 @pytest.mark.parametrize(
