@@ -15,7 +15,7 @@ from evaluator import judge
 from evaluator.cascade import Verdict
 from evaluator.correctness import Comparison
 from evaluator.gpu_cases import LARGE_BYTES, SEEDS, Carved, DeviceCase, DeviceCases, Stand
-from evaluator.gpu_host import GpuWorker
+from evaluator.gpu_host import GpuWorker, WorkerError
 from evaluator.gpu_memory import Arena, Place, is_tensor, settle, view
 from evaluator.gpu_recall import check_recall
 from evaluator.gpu_refusal import RefusedError, check_layout, refused, reports, verdict
@@ -42,8 +42,17 @@ class Bench:
     """Of outputs that the worker may keep until the judge has chosen which to look at."""
 
     def request(self, command: str, **arguments: Any) -> Any:
-        """One command; raises `WorkerError`."""
-        return self.worker.request(command, self.seconds, **arguments)
+        """One command; raises `WorkerError`.
+
+        A worker that gave no answer is dead by then: what it left running on the device would be in the times of
+        whoever gets the GPU next, and that may happen as soon as the caller lets go of its lock.
+        """
+        try:
+            return self.worker.request(command, self.seconds, **arguments)
+        except WorkerError as failure:
+            if failure.status is not EvalStatus.RUNTIME_ERROR:
+                self.worker.kill()
+            raise
 
     def lay_out(self, stand: Stand, carved: Carved) -> None:
         """Red zones and parameters of a workload, in the arena."""

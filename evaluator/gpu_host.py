@@ -33,7 +33,10 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 180.0
 MAX_ANSWER_BYTES = 16 << 20
-KILL_SECONDS = 5.0
+DEATH_SECONDS = 5.0
+"""How long a worker that closed its channel may take to end."""
+KILL_SECONDS = 20.0
+"""How long one that was killed may take: the driver waits for the device to give up its kernels."""
 OUTPUT_BYTES = 8 << 20
 KEPT_OUTPUT = 16 << 10
 _CHUNK = 1 << 18
@@ -198,7 +201,9 @@ class GpuWorker:
     def kill(self) -> None:
         """End the process and everything it started, and remove its files; safe to call twice."""
         self.end()
-        self._wait_status(KILL_SECONDS)
+        deadline = time.monotonic() + KILL_SECONDS
+        if self._wait_status(KILL_SECONDS) is None and time.monotonic() >= deadline:
+            logger.warning("a gpu worker runs on %g s after it was killed; others may be timed too slow", KILL_SECONDS)
         self._channel.close()
         self._status.close()
         if not self._output.closed:
@@ -252,7 +257,7 @@ class GpuWorker:
         return bytes(data)
 
     def _death(self) -> WorkerError:
-        status = self._wait_status(KILL_SECONDS)
+        status = self._wait_status(DEATH_SECONDS)
         if status is None:
             return WorkerError(EvalStatus.HARNESS_TAMPER, "closed its channel to the judge")
         code, words = os.waitstatus_to_exitcode(status), self.last_words()

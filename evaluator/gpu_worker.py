@@ -335,17 +335,24 @@ def main(descriptor: int, platform: str, confined: bool, slot: int, host_bytes: 
     session = Session(found)
     walls = gpu_walls.enter(Path.cwd(), slot, found.writable, host_bytes) if confined else {}
     channel.sendall(wire.dump({"walls": walls}))
-    serve(channel, session)
+    serve(channel, session, found.timer.synchronize)
 
 
-def serve(channel: socket.socket, session: object) -> None:
-    """Answer commands by the session's methods; the process ends with the channel."""
+def serve(channel: socket.socket, session: object, settle: Callable[[], None] = lambda: None) -> None:
+    """Answer commands by the session's methods; the process ends with the channel.
+
+    `settle` waits for the device before every answer, good or bad: with the answer the judge may let somebody else
+    time there.
+    """
     while True:
         request = wire.load(receive(channel))
         nonce = request.pop("nonce")
         command = request.pop("command")
         try:
-            answer = {"nonce": nonce, "result": getattr(session, command)(**request)}
+            try:
+                answer = {"nonce": nonce, "result": getattr(session, command)(**request)}
+            finally:
+                settle()
         except BaseException as error:
             answer = {"nonce": nonce, "error": describe(error)}
         channel.sendall(wire.dump(answer))

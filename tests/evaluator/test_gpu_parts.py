@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import textwrap
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import pairwise
 
 import pytest
@@ -13,14 +14,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluator import wire
 from evaluator.errors import HarnessError
 from evaluator.gpu_baseline import MAX_LEAD_S, Lead
 from evaluator.gpu_cases import DeviceCases
+from evaluator.gpu_correct import Bench
 from evaluator.gpu_guard import Guard, poisoned
 from evaluator.gpu_host import Nursery, WorkerError, WorkerPool
 from evaluator.gpu_memory import ALIGNMENT, REDZONE, HostArena, Layout, view
 from evaluator.gpu_platform import ARENAS, DeviceWork
 from evaluator.gpu_profile import busy_ms, copy_ms
+from evaluator.gpu_worker import serve
 from evaluator.samples import Block
 from evaluator.testing import TASK
 from evaluator.types import EvalStatus
@@ -182,6 +186,68 @@ def test_a_hang_is_a_timeout_and_leaves_no_process(pool):
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert not worker.home.exists()
+
+
+def test_what_hangs_is_gone_before_whoever_asked_can_let_go_of_the_gpu(pool):
+    """A kernel that still runs is in the times of the next candidate."""
+    worker = pool.take()
+    bench = Bench(worker, arena=None, seconds=2.0, keep_bytes=0)
+    with pytest.raises(WorkerError, match="still running"):
+        bench.request("load", source="while True:\n    pass\n")
+    assert not worker.home.exists()
+    pool.give_up(worker)
+
+
+def test_a_worker_whose_candidate_only_raised_goes_on(pool):
+    worker = pool.take()
+    bench = Bench(worker, arena=None, seconds=20.0, keep_bytes=0)
+    with pytest.raises(WorkerError, match="no, thank you"):
+        bench.request("load", source="raise ValueError('no, thank you')")
+    assert bench.request("load", source="VALUE = 1") is None
+    pool.give_up(worker)
+
+
+class Asynchronous:
+    """A session that leaves work on its device."""
+
+    def __init__(self, fails_with: str = "") -> None:
+        self.left, self.fails_with = 0, fails_with
+
+    def launch(self) -> int:
+        self.left = 1
+        return 7
+
+    def fail(self) -> None:
+        self.left = 1
+        raise ValueError("on the host")
+
+    def settle(self) -> None:
+        self.left = 0
+        if self.fails_with:
+            raise RuntimeError(self.fails_with)
+
+
+def asked(session: Asynchronous, command: str):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(wire.dump({"nonce": "n", "command": command}))
+        ours.sendall(wire.dump({}))  # no command, which ends the loop
+        with suppress(KeyError):
+            serve(theirs, session, session.settle)
+        return wire.load(ours.recv(1 << 16))
+
+
+@pytest.mark.parametrize("command", ["launch", "fail"])
+def test_no_answer_leaves_before_the_device_is_done(command):
+    session = Asynchronous()
+    answer = asked(session, command)
+    assert session.left == 0
+    assert answer.get("result") == (7 if command == "launch" else None)
+
+
+def test_what_the_device_says_afterwards_is_the_answer():
+    answer = asked(Asynchronous("CUDA error: an illegal memory access was encountered"), "launch")
+    assert "illegal memory access" in str(answer["error"])
 
 
 def test_a_candidate_has_no_secrets_no_network_and_one_folder(pool, tmp_path, monkeypatch):
