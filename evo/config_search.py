@@ -21,15 +21,19 @@ class ArchiveConfig(Section):
 class ParentsConfig(Section):
     """How parents are chosen."""
 
-    kind: Literal["tournament", "weights", "puct"] = "tournament"
+    kind: Literal["tournament", "weights", "puct", "lexicase"] = "tournament"
     """`tournament` ranks by the objectives, and archive cells not at all; `weights` draws from what is faster than the
-    median and has few children; `puct` takes what promises most by its children, its rank and its visits."""
+    median and has few children; `puct` takes what promises most by its children, its rank and its visits; `lexicase`
+    keeps, workload by workload in random order, what is nearly the fastest there."""
     sharpness: PositiveFloat = 10.0
     """With `weights`: how hard the line at the median is, per median absolute deviation of log speedup."""
     exploration: Annotated[float, Field(ge=0)] = 1.0
     """With `puct`: what an untried parent is worth, in units of the range of log speedups."""
+    epsilon: Annotated[float, Field(ge=0)] | None = None
+    """With `lexicase`: how far behind the fastest is still nearly as fast, in log speedup; when left out, the median
+    absolute deviation of those that are left."""
     spread: bool = True
-    """With `weights` and `puct`: take two of one lineage (a parent and an ancestor of it, or the same one twice) into a
+    """With all but `tournament`: take two of one lineage (a parent and an ancestor of it, or the same one twice) into a
     batch only when nothing else is left."""
 
 

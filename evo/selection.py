@@ -1,4 +1,5 @@
-"""Who gets children: the parent weights of ShinkaEvolve, the PUCT rule of TTT-Discover, or a tournament.
+"""Who gets children: the parent weights of ShinkaEvolve, the PUCT rule of TTT-Discover, epsilon-lexicase over workloads
+(La Cava, Spector and Danai 2016), or a tournament.
 
 Everything here is about structures, since all configs of one structure are one parent. Scores are log speedups.
 """
@@ -86,17 +87,21 @@ class Draw:
     def take(self, pool: Sequence[Record], rng: np.random.Generator) -> Record:
         """One of the pool's passed records; of its failed ones only where none passed."""
         pool = [record for record in pool if record.passed] or list(pool)
-        values = VALUES[self.kind](self, pool)
-        free = self._free(pool)
-        if self.kind == "puct":
-            chosen = pool[max(free, key=lambda place: (values[place], -place))]
-        else:
-            shares = values[free]
-            chosen = pool[free[int(rng.choice(len(free), p=shares / shares.sum()))]]
+        chosen = self._chosen(pool, self._free(pool), rng)
         structure = chosen.candidate.structure
         self.picked[structure] += 1
         self._blocking.append(structure)
         return chosen
+
+    def _chosen(self, pool: Sequence[Record], free: Sequence[int], rng: np.random.Generator) -> Record:
+        if self.kind == "lexicase":
+            allowed = [pool[place] for place in free]
+            return allowed[lexicase(by_workload(allowed), self.config.epsilon, rng)]
+        values = VALUES[self.kind](self, pool)
+        if self.kind == "puct":
+            return pool[max(free, key=lambda place: (values[place], -place))]
+        shares = values[list(free)]
+        return pool[free[int(rng.choice(len(free), p=shares / shares.sum()))]]
 
     def _free(self, pool: Sequence[Record]) -> list[int]:
         """Places of the pool that are of no lineage taken before; all places where there is none."""
@@ -140,6 +145,35 @@ def puct(quality: Floats, score: Floats, visits: Floats, total: int, exploration
     prior[np.argsort(-score, kind="stable")] = np.arange(count, 0, -1) * 2.0 / (count * (count + 1))
     values: Floats = quality + exploration * np.ptp(score) * prior * math.sqrt(1 + total) / (1.0 + visits)
     return values
+
+
+def by_workload(pool: Sequence[Record]) -> Floats:
+    """Log speedups, a row for each record and a column for each workload that all of them were timed at.
+
+    Without a baseline for every one of them a column holds the negative log of milliseconds, which orders as well.
+    """
+    timings = [record.evaluation.timings for record in pool]
+    columns = []
+    for name in [name for name in timings[0] if all(name in other for other in timings)]:
+        ratios = [timing[name].speedup for timing in timings]
+        if all(ratios):
+            columns.append([math.log(ratio) for ratio in ratios if ratio])
+        else:
+            columns.append([-math.log(timing[name].median_ms) for timing in timings])
+    return np.array(columns, dtype=float).reshape(-1, len(pool)).T
+
+
+def lexicase(cases: Floats, epsilon: float | None, rng: np.random.Generator) -> int:
+    """The row that is left when columns, in random order, keep what is within `epsilon` of their best.
+
+    Without an `epsilon` it is the median absolute deviation of the rows still left. Among several rows chance decides.
+    """
+    left = np.arange(len(cases))
+    for column in rng.permutation(cases.shape[1]):
+        values = cases[left, column]
+        slack = float(np.median(np.abs(values - np.median(values)))) if epsilon is None else epsilon
+        left = left[values >= values.max() - slack]
+    return int(rng.choice(left))
 
 
 def _weights(draw: Draw, pool: Sequence[Record]) -> Floats:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluator.types import Timing
 from evo.config_search import ParentsConfig
-from evo.selection import Draw, Family, puct, weights
+from evo.selection import Draw, Family, by_workload, lexicase, puct, weights
 from tests.evo.driver import campaign, config
 from tests.evo.made import record
 
@@ -104,7 +105,7 @@ def test_tuning_a_structure_does_not_count_as_a_child():
     assert made.children["a"] == 0
 
 
-@pytest.mark.parametrize("kind", ["weights", "puct"])
+@pytest.mark.parametrize("kind", ["weights", "puct", "lexicase"])
 @given(
     links=st.lists(st.integers(0, 100), min_size=1, max_size=12),
     speeds=st.lists(st.floats(0.5, 4), min_size=13, max_size=13),
@@ -144,7 +145,7 @@ def test_what_failed_is_a_parent_only_where_nothing_passed():
     assert drawing.take([record(1, None)], rng).id == "c000001"
 
 
-@pytest.mark.parametrize("kind", ["weights", "puct", "tournament"])
+@pytest.mark.parametrize("kind", ["weights", "puct", "lexicase", "tournament"])
 def test_a_campaign_with_every_kind_finds_better_kernels_and_does_it_again(tmp_path, kind):
     def best(name):
         base = config(40)
@@ -156,3 +157,53 @@ def test_a_campaign_with_every_kind_finds_better_kernels_and_does_it_again(tmp_p
         return [item.candidate for item in result.run.records()]
 
     assert best("a") == best("b")
+
+
+def timed(number, baseline=1.0, **milliseconds):
+    timings = {
+        name: Timing(kind="measured", median_ms=value, baseline_ms=baseline) for name, value in milliseconds.items()
+    }
+    made = record(number, 1.0)
+    return made.model_copy(update={"evaluation": made.evaluation.model_copy(update={"timings": timings})})
+
+
+def picks(cases, epsilon, tries=200):
+    return {lexicase(np.array(cases, dtype=float), epsilon, np.random.default_rng(seed)) for seed in range(tries)}
+
+
+def test_lexicase_takes_the_specialist_of_each_workload_and_never_the_one_that_is_best_nowhere():
+    assert picks([[2.0, 0.0], [0.0, 2.0], [1.5, 1.5]], epsilon=0.0) == {0, 1}
+
+
+def test_lexicase_lets_what_is_nearly_the_fastest_compete():
+    assert picks([[1.0, 0.0], [0.95, 1.0]], epsilon=0.1) == {1}
+    assert picks([[1.0, 0.0], [0.95, 1.0]], epsilon=0.01) == {0, 1}
+
+
+def test_lexicase_takes_its_slack_from_the_spread_when_none_is_given():
+    # median 1.0, deviations 0.0, 0.1 and 0.9: whoever is within 0.1 of the best stays
+    assert picks([[1.1], [1.0], [0.1]], epsilon=None) == {0, 1}
+
+
+@given(st.lists(st.lists(LOGS, min_size=3, max_size=3), min_size=1, max_size=10), st.integers(0, 100))
+def test_without_slack_lexicase_never_takes_what_another_beats_everywhere(cases, seed):
+    found = np.array(cases)
+    taken = lexicase(found, 0.0, np.random.default_rng(seed))
+    assert not any(np.all(other > found[taken]) for other in found)
+
+
+def test_lexicase_goes_by_latency_where_a_baseline_is_missing():
+    found = by_workload([timed(1, None, small=1.0, large=4.0), timed(2, 8.0, small=2.0, large=2.0)])
+    assert found == pytest.approx(-np.log([[1.0, 4.0], [2.0, 2.0]]))
+
+
+def test_lexicase_compares_at_the_workloads_that_everyone_was_timed_at():
+    found = by_workload([timed(1, 8.0, small=1.0, large=4.0), timed(2, 8.0, small=2.0)])
+    assert found == pytest.approx(np.log([[8.0], [4.0]]))
+
+
+def test_failed_parents_without_timings_are_drawn_by_chance():
+    taken = draw("lexicase", family(("s1",), ("s2",))).take(
+        [record(1, None), record(2, None)], np.random.default_rng(0)
+    )
+    assert taken.id in {"c000001", "c000002"}
