@@ -290,6 +290,7 @@ class Campaign:
             best_speedup=summary.best_speedup,
             best_latency_ms=best.evaluation.latency_ms if best else None,
             timing_kind=best.evaluation.kind if best else None,
+            pareto=scheduler.pareto,
             population_median=scheduler.islands.median,
             structures=len(scheduler.tuner.structures),
             cells=len(scheduler.archive),

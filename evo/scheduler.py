@@ -25,6 +25,7 @@ from evo.islands import Islands
 from evo.measures import cell_of
 from evo.novelty import NoveltyGate
 from evo.operators import Draft, RewriteOperator, TuneOperator
+from evo.pareto import costs, front
 from evo.population import Individual
 from evo.prior import Prior
 from evo.selection import Family
@@ -73,6 +74,8 @@ class Scheduler:
         self.generation = 0
         self.records: dict[str, Record] = {}
         self.best: Record | None = None
+        self.front: list[Record] = []
+        """The Pareto front after the last generation."""
         self.more_seeds: Callable[[], list[Draft]] = list
         """Drafts of the first generation beside the task's seed; asked for when it is planned."""
         self.bandit = Bandit(config.operators)
@@ -93,6 +96,11 @@ class Scheduler:
     def pending(self) -> list[Candidate]:
         """Candidates of the current batch that nobody has judged yet."""
         return list(self._pending.values())
+
+    @property
+    def pareto(self) -> dict[str, dict[str, float | None]]:
+        """What each member of the Pareto front takes."""
+        return {record.id: costs(record) for record in self.front}
 
     def children(self, candidate_id: str) -> list[Record]:
         """Judged children of a candidate in the order of birth."""
@@ -238,6 +246,7 @@ class Scheduler:
         assert not self._pending
         self.islands.advance(self._offspring, self.generation, self.archive, self._size)
         self.bandit.fade()
+        self.front = front([*self.front, *self.batch])
         summary = GenerationEnd(
             generation=self.generation,
             evaluations=len(self.records),

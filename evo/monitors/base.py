@@ -54,6 +54,8 @@ class Step(Frozen):
     """Where there are several."""
     credits: Mapping[str, Credit] = Field(default_factory=dict)
     """Operator and policy -> what its candidates earned in the run so far."""
+    pareto: Mapping[str, Mapping[str, float | None]] = Field(default_factory=dict)
+    """Candidate -> what it takes, for those that no other dominates; null is what its judge did not say."""
     judge_span: Span | None = None
     """When judging this batch began and ended, in this session."""
 

@@ -11,6 +11,7 @@ from evaluator.errors import KernevoError
 from evaluator.types import EvalStatus, Evaluation
 from evo.candidate import Record
 from evo.measures import DESCRIPTORS
+from evo.pareto import front
 from evo.playbook import Entry, of_run
 from evo.run import Run
 
@@ -87,6 +88,7 @@ class Findings:
     stages: list[Stage]
     verdicts: list[Verdict]
     cells: list[Cell]
+    front: list[Record]
     operators: list[Credit]
     rewrites: list[Credit]
     playbook: tuple[Entry, ...]
@@ -107,6 +109,7 @@ def gather(run: Run) -> Findings:
         stages=stages(record.evaluation for record in records),
         verdicts=verdicts(records),
         cells=_cells(run, by_id),
+        front=front(records),
         operators=credits_by(by_operator(records), by_id),
         rewrites=credits_by(by_rewrite(records, by_id), by_id),
         playbook=_learned(run),

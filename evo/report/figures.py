@@ -15,6 +15,7 @@ from typing import Any
 from evaluator.hardware import Hardware
 from evaluator.types import LaunchProfile, TimingKind
 from evo.candidate import Record
+from evo.pareto import COSTS, costs
 from evo.report.data import Cell, Findings
 from evo.report.text import DASH, clip_line, finite, number, visible
 
@@ -154,6 +155,29 @@ def _word_order(word: str) -> tuple[int, str]:
     """Levels by size, all other words by name."""
     levels = ("low", "middle", "high")
     return (levels.index(word), "") if word in levels else (len(levels), word)
+
+
+def pareto(front: list[Record]) -> Figure | None:
+    """Latency against the first other cost that the front differs in; None without a correct candidate."""
+    if not front:
+        return None
+    taken = [{name: finite(value) for name, value in costs(record).items()} for record in front]
+    others = [name for name in COSTS if name != "latency_ms"]
+    shown = next((name for name in others if len({one[name] for one in taken}) > 1), others[0])
+    marks: Spec = {
+        "type": "scatter",
+        "mode": "markers",
+        "marker": {"size": 9},
+        "name": "Pareto front",
+        "x": [one["latency_ms"] for one in taken],
+        "y": [one[shown] for one in taken],
+        "text": [label(record.id) for record in front],
+        "hovertemplate": "%{text}: %{x:.4g} ms, %{y:.4g}<extra></extra>",
+    }
+    layout = {"xaxis": _axis(f"latency_ms ({front[0].evaluation.kind})"), "yaxis": _axis(shown)}
+    rows = [(record.id, *(number(one[name]) for name in COSTS)) for record, one in zip(front, taken, strict=True)]
+    title = f"Pareto front: latency against {shown}"
+    return Figure("pareto", title, [marks], layout, ("candidate", *COSTS), rows)
 
 
 def terms(best: Record) -> Figure | None:

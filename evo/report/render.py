@@ -108,6 +108,7 @@ def _figures(run: Run, findings: Findings, best: Record | None, task: Task | Non
         drawn += [figures.convergence(findings, kind), figures.by_the_clock(findings, kind)]
     if findings.stages:
         drawn.append(figures.funnel(findings))
+    drawn.append(figures.pareto(findings.front))
     drawn.append(figures.archive(findings.cells, findings.descriptors))
     if best is not None:
         drawn.append(figures.terms(best))

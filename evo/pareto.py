@@ -1,0 +1,69 @@
+"""The Pareto front of correct candidates: nobody is better at one thing without being worse at another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from deap import base, tools
+
+from evaluator.types import Evaluation, geometric_mean
+from evo.candidate import Record
+
+CHUNK = 64
+"""Records that are sorted at once with the front so far: sorting takes time by the square."""
+
+
+def _energy(evaluation: Evaluation) -> float | None:
+    values = [timing.energy_mj for timing in evaluation.timings.values()]
+    known = [value for value in values if value is not None and value > 0]
+    return geometric_mean(known) if len(known) == len(values) else None
+
+
+def _registers(evaluation: Evaluation) -> float | None:
+    profile = evaluation.profile
+    return max((float(kernel.registers) for kernel in profile.resources), default=None) if profile else None
+
+
+def _shared_memory(evaluation: Evaluation) -> float | None:
+    profile = evaluation.profile
+    return max((float(kernel.shared_bytes) for kernel in profile.resources), default=None) if profile else None
+
+
+# All are minimised.
+COSTS: Mapping[str, Callable[[Evaluation], float | None]] = {
+    "latency_ms": lambda evaluation: evaluation.latency_ms,
+    "energy_mj": _energy,
+    "registers": _registers,
+    "shared_bytes": _shared_memory,
+    "max_error": lambda evaluation: evaluation.max_error,
+}
+
+
+class _Costs(base.Fitness):  # type: ignore[misc]  # DEAP has no types
+    weights = (-1.0,) * len(COSTS)
+
+
+class _Member:
+    """A record with the fitness that DEAP sorts by."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        # What nobody measured counts as the worst: it can make no candidate better than another.
+        known = costs(record).values()
+        self.fitness = _Costs([math.inf if value is None or math.isnan(value) else value for value in known])
+
+
+def costs(record: Record) -> dict[str, float | None]:
+    """What a correct candidate takes, by the names of `COSTS`; None where its evaluation does not say."""
+    return {name: cost(record.evaluation) for name, cost in COSTS.items()}
+
+
+def front(records: Iterable[Record]) -> list[Record]:
+    """The correct candidates that no other dominates, the fastest first."""
+    waiting = [_Member(record) for record in records if record.passed]
+    found: list[_Member] = []
+    for start in range(0, len(waiting), CHUNK):
+        pool = [*found, *waiting[start : start + CHUNK]]
+        found = tools.sortNondominated(pool, len(pool), first_front_only=True)[0]
+    return sorted((member.record for member in found), key=lambda record: (record.evaluation.latency_ms, record.number))
