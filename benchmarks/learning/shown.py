@@ -52,9 +52,9 @@ def _section(result: Row, figure: str) -> str:
     pairs = result["pairs"]
     head = (
         f"**Learning** ({result['gpu']}): {result['model']} chooses rewrites; trained on {len(pairs['training'])} "
-        f"(task, shape) pairs, judged on {len(pairs['held_out'])} of other tasks, {len(result['seeds'])} training seeds, "
-        f"timings *{result['timing_kind']}*. {_verdict(result['claim'])} Commit {result['commit'][:10]}, "
-        f"`{result['command'].strip()}`."
+        f"(task, shape) pairs, judged on {len(pairs['held_out'])} of other tasks, "
+        f"{len(result['seeds'])} training seeds, timings *{result['timing_kind']}*. "
+        f"{_verdict(result['claim'])} Commit {result['commit'][:10]}, `{result['command'].strip()}`."
     )
     free = ", ".join(f"{arm} {share:.1%}" for arm, share in result["valid_without_constraint"].items())
     return "\n\n".join(
