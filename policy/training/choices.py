@@ -23,12 +23,11 @@ def answers_of(prompt: Prompt, task: Task, applicable: Applicable) -> list[str]:
     if prompt.form != "structured":
         return []
     found = applicable.all(prompt.parent, RewriteContext.of_task(task))
-    made = (
+    return [
         structured_answer([RewriteStep(name=name, args=args.model_dump(mode="json"))])
         for name, settings in found.items()
         for args in settings
-    )
-    return list(dict.fromkeys(made))  # a rewrite may list one setting twice
+    ]
 
 
 class Tree:
