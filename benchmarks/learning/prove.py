@@ -82,7 +82,6 @@ def answered(
         [tokens_of(tokenizer, prompt) for prompt in asked],
         [choices.tree(prompt) if constrained else None for prompt in asked],
         end=[tokenizer.eos_token_id],
-        pad=tokenizer.pad_token_id,
         tokens=settings.answer_tokens,
         temperature=settings.temperature,
         at_once=64,
