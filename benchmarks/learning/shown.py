@@ -17,6 +17,7 @@ FIGURES = ("mean_reward", "geometric_mean", "valid", "correct", "fast@1", "fast@
 DIFFERENCES = {
     "rl_minus_sft": "RL - SFT",
     "shuffled_minus_sft": "shuffled rewards - SFT",
+    "rl_minus_shuffled": "RL - shuffled rewards",
     "rl_minus_sft_on_training": "RL - SFT, on the tasks trained on",
 }
 PANELS = ("mean_reward", "fast@1", "entropy")

@@ -34,6 +34,7 @@ def result():
         "valid_without_constraint": {"base": 0.01, "SFT": 0.98},
         "rl_minus_sft": interval,
         "shuffled_minus_sft": {**interval, "mean": -0.02},
+        "rl_minus_shuffled": interval,
         "rl_minus_sft_on_training": interval,
         "claim": {"RL is better than SFT": True, "hacks do not rise": False},
         "curves": {
