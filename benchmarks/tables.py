@@ -1,4 +1,5 @@
-"""Writes README's tables from benchmarks/results/*.json: `python -m benchmarks.tables`."""
+"""Writes the tables of README and docs/proof.md, and their curves, from benchmarks/results/*.json:
+`python -m benchmarks.tables`."""
 
 from __future__ import annotations
 
@@ -7,8 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learning import shown
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+FIGURES = "figures"
+"""Folder of docs/ for curves."""
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
 
@@ -224,16 +229,24 @@ def render() -> str:
         for name, section in SECTIONS.items()
         if (RESULTS / f"{name}.json").is_file()
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, shown.sections(RESULTS, f"docs/{FIGURES}")])
 
 
-def written(readme: str) -> str:
-    """README with its generated part brought up to date."""
-    before, rest = readme.split(BEGIN)
+def written(page: str, generated: str) -> str:
+    """A page with its generated part brought up to date."""
+    before, rest = page.split(BEGIN)
     _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{render()}\n{END}{after}"
+    return f"{before}{BEGIN}\n{generated}\n{END}{after}"
+
+
+def pages() -> dict[Path, str]:
+    """Every page with a generated part, as it should be."""
+    proof = shown.sections(RESULTS, FIGURES).replace(" ([docs/proof.md](docs/proof.md))", "")
+    generated = {ROOT / "README.md": render(), ROOT / "docs" / "proof.md": proof}
+    return {path: written(path.read_text(encoding="utf-8"), part) for path, part in generated.items()}
 
 
 if __name__ == "__main__":
-    path = ROOT / "README.md"
-    path.write_text(written(path.read_text()))
+    shown.write_curves(RESULTS, ROOT / "docs" / FIGURES)
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

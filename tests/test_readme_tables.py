@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.tables import RESULTS, ROOT, written
+from benchmarks.learning.shown import PATTERN, write_curves
+from benchmarks.tables import FIGURES, RESULTS, ROOT, pages
 
 
-def test_the_tables_in_readme_are_generated_from_the_results():
-    readme = (ROOT / "README.md").read_text()
-    assert written(readme) == readme, "run `python -m benchmarks.tables`"
+def test_the_tables_in_readme_and_docs_are_generated_from_the_results():
+    for path, text in pages().items():
+        assert path.read_text(encoding="utf-8") == text, "run `python -m benchmarks.tables`"
+
+
+def test_the_committed_curves_are_generated_from_the_results(tmp_path):
+    made = {path.name: path.read_text() for path in write_curves(RESULTS, tmp_path)}
+    committed = (ROOT / "docs" / FIGURES).glob(PATTERN.replace(".json", ".svg"))
+    assert made == {path.name: path.read_text() for path in committed}, "run `python -m benchmarks.tables`"
 
 
 def test_every_result_says_where_it_comes_from():

@@ -3,8 +3,8 @@
     python -m benchmarks.learning.measure [--tasks …] [--evaluator gpu|cpu] [--seconds 480] [--out FILE]
 
 Those two are the fastest child and the one in the middle. Rows are written one by one; what FILE holds already is not
-judged again, so a run that was stopped goes on. With `--evaluator cpu` latencies are modelled, which is for trying the
-rest out only. Writes benchmarks/results/learning_measured.jsonl and prints a table.
+judged again, unless our own harness had failed, so a run that was stopped goes on. With `--evaluator cpu` latencies are
+modelled, which is for trying the rest out only. Writes benchmarks/results/learning_measured.jsonl and prints a table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_processes import shared_processes
-from benchmarks.learning.pairs import HELD_OUT, TRAINING, children
+from benchmarks.learning.pairs import HELD_OUT, TRAINING, every_child
 from benchmarks.learning.records import Measured, append, cut_torn_line, read, slim
 from evaluator.backends import create
 from evaluator.protocol import Evaluator
@@ -49,7 +49,7 @@ class Book:
         jobs = [
             EvaluationJob(job_id=sha, source=source)
             for sha, (_, _, source) in new.items()
-            if (task, sha) not in self.rows
+            if (task, sha) not in self.rows or self.rows[task, sha].evaluation.status.blames_harness
         ]
         if time.monotonic() >= self._until:
             return
@@ -80,10 +80,10 @@ def measure(name: str, settings: Mapping[str, Any], book: Book) -> None:
     assert task.seed_source is not None
     seed = KernelSource(text=task.seed_source)
     with create(settings, task) as evaluator:
-        first: list[Made] = [(seed.sha, step, child) for step, child in children(task, seed.text)]
+        first: list[Made] = [(seed.sha, step, child) for step, child in every_child(task, seed.text)]
         book.judge(evaluator, [("", None, seed), *first])
         for parent in parents(task, book.rows):
-            book.judge(evaluator, [(parent.sha, step, child) for step, child in children(task, parent.text)])
+            book.judge(evaluator, [(parent.sha, step, child) for step, child in every_child(task, parent.text)])
 
 
 def main() -> int:

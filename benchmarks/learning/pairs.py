@@ -46,3 +46,12 @@ def children(task: Task, parent: str) -> list[tuple[RewriteStep, KernelSource]]:
                 continue
             found.append((RewriteStep(name=name, args=args.model_dump(mode="json")), KernelSource(text=text)))
     return found
+
+
+def every_child(task: Task, parent: str) -> list[tuple[RewriteStep, KernelSource]]:
+    """The children of a shipped task's parent under any of its shapes, each once: what applies can depend on the
+    shape."""
+    found = {}
+    for number in range(len(task.workloads)):
+        found |= {child.sha: (step, child) for step, child in children(narrowed(task, number), parent)}
+    return list(found.values())

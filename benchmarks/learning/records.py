@@ -34,14 +34,19 @@ def read(path: Path) -> list[Measured]:
     """All rows; of equal sources the last. A torn last line is left out."""
     if not path.is_file():
         return []
-    raw = path.read_bytes()
-    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+    text = content(path).decode()
     found: dict[tuple[str, str], Measured] = {}
     for line in text.splitlines(keepends=True):
         if line.endswith("\n"):
             row = Measured.model_validate(json.loads(line))
             found[row.task, row.source.sha] = row
     return list(found.values())
+
+
+def content(path: Path) -> bytes:
+    """What a file holds, unpacked."""
+    raw = path.read_bytes()
+    return gzip.decompress(raw) if path.suffix == ".gz" else raw
 
 
 def cut_torn_line(path: Path) -> None:

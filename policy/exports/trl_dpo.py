@@ -27,6 +27,8 @@ from policy.types import Turn
 MARGIN = 0.05
 """Least difference of rewards: two kernels that are about as fast are no preference."""
 
+EMPTY_HINT = "pairs are children of one parent under one prompt, of which one is correct and better: run longer"
+
 
 class _Child(NamedTuple):
     """What pairing needs to know of a turn."""
@@ -37,7 +39,8 @@ class _Child(NamedTuple):
     answer: bytes
 
 
-def _select(turns: Sequence[Turn], options: Options) -> Selection:
+def pairs(turns: Sequence[Turn]) -> Selection:
+    """The places of each pair, the better turn first; training and the export pair alike."""
     families: dict[bytes, list[_Child]] = defaultdict(list)
     for place, turn in enumerate(turns):
         families[_family(turn)].append(_Child(place, turn.reward, correct(turn), _digest(turn.answer)))
@@ -49,6 +52,10 @@ def _select(turns: Sequence[Turn], options: Options) -> Selection:
         else:
             _pair(best, family, chosen)
     return chosen
+
+
+def _select(turns: Sequence[Turn], options: Options) -> Selection:
+    return pairs(turns)
 
 
 def _pair(best: _Child, family: list[_Child], chosen: Selection) -> None:
@@ -106,7 +113,7 @@ FORMAT = Format(
     },
     select=_select,
     row=_row,
-    empty_hint="pairs are children of one parent under one prompt, of which one is correct and better: run longer",
+    empty_hint=EMPTY_HINT,
     notes=lambda tally: ["`chosen` is correct and no hack. Columns without `rejected_` tell of the chosen answer."],
     compares_rewards=True,
 )

@@ -64,13 +64,16 @@ class AlignmentHints(Rewrite[AlignmentHintArgs]):
     Args = AlignmentHintArgs
 
     def candidates(self, source: str, context: RewriteContext) -> list[AlignmentHintArgs]:
-        """Every provable hint that is not there yet."""
+        """Every provable hint that is not there yet; once for a name that is assigned in several places."""
         module = parse(source)
-        return [
-            AlignmentHintArgs(kernel=kernel.name.value, hint=place.hint, target=place.target)
+        found = {
+            (kernel.name.value, place.hint, place.target): AlignmentHintArgs(
+                kernel=kernel.name.value, hint=place.hint, target=place.target
+            )
             for kernel in kernels(module)
             for place in _places(module, kernel)
-        ]
+        }
+        return list(found.values())
 
     def apply(self, source: str, args: AlignmentHintArgs, context: RewriteContext) -> str:
         """The source with one hint."""

@@ -6,7 +6,7 @@ there are; training must then use the same probabilities, or its gradient is ano
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from evaluator.types import Task
@@ -23,31 +23,11 @@ def answers_of(prompt: Prompt, task: Task, applicable: Applicable) -> list[str]:
     if prompt.form != "structured":
         return []
     found = applicable.all(prompt.parent, RewriteContext.of_task(task))
-    made = (
+    return [
         structured_answer([RewriteStep(name=name, args=args.model_dump(mode="json"))])
         for name, settings in found.items()
         for args in settings
-    )
-    return list(dict.fromkeys(made))  # a rewrite may list one setting twice
-
-
-class Tree:
-    """Token sequences that end with `end`, as a prefix tree."""
-
-    def __init__(self, sequences: Iterable[Sequence[int]], end: int) -> None:
-        self.end = end
-        self.root = trie((("", tokens) for tokens in sequences), end)
-
-    def allowed(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens that may follow `tokens`; `end` once they left the tree or ended."""
-        node: Node | None = self.root
-        for token in tokens:
-            node = None if node is None else node.following.get(token)
-        return self.after(node)
-
-    def after(self, node: Node | None) -> list[int]:
-        """Tokens that may follow at a node; `end` behind the last."""
-        return list(node.following) if node is not None and node.following else [self.end]
+    ]
 
 
 class Choices:
@@ -67,6 +47,6 @@ class Choices:
         self._applicable = Applicable(rewrites)
         self.tree = lru_cache(maxsize=1024)(self._tree)
 
-    def _tree(self, prompt: Prompt) -> Tree | None:
+    def _tree(self, prompt: Prompt) -> Node | None:
         answers = answers_of(prompt, self._tasks[prompt.task], self._applicable)
-        return Tree((self._encode(answer) for answer in answers), self._end) if answers else None
+        return trie(((answer, self._encode(answer)) for answer in answers), self._end) if answers else None

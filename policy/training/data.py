@@ -5,14 +5,13 @@ Refusals are UsageErrors of one line with the fix; nothing is left out silently 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from evaluator.errors import KernevoError, UsageError
-from policy.exports import elite
-from policy.exports.base import Options, messages, text
+from policy.exports import elite, trl_dpo
+from policy.exports.base import Options, answer, messages
 from policy.training.settings import TrainingSettings
 from policy.types import Form, Message, Turn
 
@@ -106,27 +105,20 @@ def sft_rows(turns: Sequence[Turn], settings: TrainingSettings) -> list[Row]:
 
 
 def dpo_rows(turns: Sequence[Turn]) -> list[Row]:
-    """One pair for each losing answer: the best and a worse child of one parent under one prompt.
+    """The pairs of `trl-dpo`: the best child of a parent and one that earned clearly less, under one prompt.
 
-    The better one is correct and no hack. Raises KernevoError when no parent has two children that differ.
+    Equal pairs are taken once, whichever run they come from. Raises KernevoError when there is none.
     """
-    groups: dict[str, list[Turn]] = defaultdict(list)
-    for turn in turns:
-        groups[prompt_of(turn).key].append(turn)
+    seen: set[tuple[str, str, str]] = set()
     rows: list[Row] = []
-    for group in groups.values():
-        best = max((turn for turn in group if _correct(turn)), key=lambda turn: turn.reward, default=None)
-        if best is None:
-            continue
-        worse = {turn.answer: turn for turn in group if turn.reward < best.reward and turn.answer != best.answer}
-        rows += [
-            {"prompt": messages(best), "chosen": _answer(best), "rejected": _answer(turn)} for turn in worse.values()
-        ]
+    for pick in trl_dpo.pairs(turns).picks:
+        best, worse = (turns[place] for place in pick.places)
+        key = (prompt_of(best).key, best.answer, worse.answer)
+        if key not in seen:
+            seen.add(key)
+            rows.append({"prompt": messages(best), "chosen": _answer(best), "rejected": _answer(worse)})
     if not rows:
-        raise KernevoError(
-            f"dpo: none of {len(turns)} turns makes a pair",
-            "pairs are children of one parent under one prompt, of which one is correct and better: run longer",
-        )
+        raise KernevoError(f"dpo: none of {len(turns)} turns makes a pair", trl_dpo.EMPTY_HINT)
     return rows
 
 
@@ -142,14 +134,5 @@ def prompt_of(turn: Turn) -> Prompt:
     return Prompt(turn.task, turn.messages, turn.parent_source, form)
 
 
-def prompt_row(prompt: Prompt) -> Row:
-    """A prompt as chat templates read it."""
-    return {"prompt": [{"role": one.role, "content": text(one.content)} for one in prompt.messages]}
-
-
 def _answer(turn: Turn) -> list[Row]:
-    return [{"role": "assistant", "content": text(turn.answer)}]
-
-
-def _correct(turn: Turn) -> bool:
-    return turn.status == "passed" and not turn.is_hack
+    return [answer(turn)]

@@ -30,23 +30,25 @@ class Judged:
 
 
 class Judge:
-    """Rewards answers. A source is judged once: its verdict and latency are remembered for the whole training."""
+    """Rewards answers. An answer is read, and a source judged, once: both are remembered for the whole training."""
 
     def __init__(self, evaluators: Mapping[str, Evaluator], reward: RewardSettings | None = None) -> None:
         """`evaluators` by name of the task; they stay the caller's to close."""
         self._evaluators = evaluators
         self._reward = reward or RewardSettings()
         self._known: dict[tuple[str, str], Evaluation] = {}
+        self._read: dict[tuple[Prompt, str, bool], str | RewardInput] = {}
+        self._rewarded: dict[tuple[str, str, str], Judged] = {}
 
     def judge(self, asked: Sequence[tuple[Prompt, str, bool]]) -> list[Judged]:
         """One result for each (prompt, answer, whether it was cut off), in order."""
-        read = [self._child(prompt, answer, cut) for prompt, answer, cut in asked]
+        for one in asked:
+            if one not in self._read:
+                self._read[one] = self._child(*one)
+        read = [self._read[one] for one in asked]
         wanted = [(asked[index][0].task, found) for index, found in enumerate(read) if isinstance(found, str)]
         self._evaluate(wanted)
-        return [
-            self._judged(prompt, found) if isinstance(found, str) else Judged(reward_of(found, self._reward).total)
-            for (prompt, _, _), found in zip(asked, read, strict=True)
-        ]
+        return [self._judged(prompt, found) for (prompt, _, _), found in zip(asked, read, strict=True)]
 
     def _child(self, prompt: Prompt, answer: str, cut: bool) -> str | RewardInput:
         """The child's source, or what an answer without a child earns."""
@@ -76,11 +78,19 @@ class Judge:
                 if not evaluation.status.blames_harness:
                     self._known[task, job.job_id] = evaluation
 
-    def _judged(self, prompt: Prompt, source: str) -> Judged:
-        program = ast_hash(source)
-        evaluation = self._known.get((prompt.task, KernelSource(text=source).sha))
+    def _judged(self, prompt: Prompt, found: str | RewardInput) -> Judged:
+        if not isinstance(found, str):
+            return Judged(reward_of(found, self._reward).total)
+        evaluation = self._known.get((prompt.task, KernelSource(text=found).sha))
         if evaluation is None:
-            return Judged(None, program)
+            return Judged(None, ast_hash(found))
+        key = (prompt.task, prompt.parent, found)
+        if key not in self._rewarded:
+            self._rewarded[key] = self._child_judged(prompt, found, evaluation)
+        return self._rewarded[key]
+
+    def _child_judged(self, prompt: Prompt, source: str, evaluation: Evaluation) -> Judged:
+        program = ast_hash(source)
         unchanged = program == ast_hash(prompt.parent)
         given = input_of(evaluation, unchanged=unchanged, quality=quality_of(source).total)
         reward = reward_of(given, self._reward).total

@@ -29,7 +29,7 @@ def mean_reward(
     """Mean reward of `settings.group` answers to each prompt; the same random numbers every time."""
     import torch
 
-    from policy.training.sampling import sample
+    from policy.training.sampling import PER_SEQUENCE, sample
 
     asked = [prompt for prompt in prompts for _ in range(settings.group)]
     training = model.training
@@ -41,10 +41,9 @@ def mean_reward(
             [tokens_of(tokenizer, prompt) for prompt in asked],
             [choices.tree(prompt) for prompt in asked],
             end=[tokenizer.eos_token_id],
-            pad=tokenizer.pad_token_id,
             tokens=settings.answer_tokens,
             temperature=settings.temperature,
-            at_once=settings.micro_batch,
+            at_once=PER_SEQUENCE * settings.micro_batch,
         )
     model.train(training)
     texts = tokenizer.batch_decode([one.tokens for one in answers], skip_special_tokens=True)

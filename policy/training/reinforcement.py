@@ -19,10 +19,11 @@ from trl import GRPOConfig, GRPOTrainer
 
 from evaluator.errors import UsageError
 from policy import rejection
+from policy.token_trie import Node
 from policy.training.arguments import Fit, common
 from policy.training.base_model import lora
-from policy.training.choices import Tree
 from policy.training.rollouts import Rollout, Rollouts
+from policy.training.sampling import PER_SEQUENCE
 from policy.training.settings import TrainingSettings
 from policy.training.watching import Steps, Watch, Watched, quiet
 
@@ -42,7 +43,7 @@ class EvolutionTrainer(Watched, GRPOTrainer):  # type: ignore[misc]  # TRL is no
         self._items: list[int] = []
         self._rollout: Rollout | None = None
         self._rewards: list[float | None] = []
-        self._trees: dict[tuple[int, ...], Tree | None] = {}
+        self._trees: dict[tuple[int, ...], Node | None] = {}
         self._sigma = _read_sigma(Path(self.args.output_dir))
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
@@ -138,14 +139,14 @@ class EvolutionTrainer(Watched, GRPOTrainer):  # type: ignore[misc]  # TRL is no
         logprobs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
         return logprobs, entropies if compute_entropy else None, None
 
-    def _trees_of(self, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> list[Tree | None]:
+    def _trees_of(self, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> list[Node | None]:
         """The tree of each row, known by its prompt."""
         rows = zip(ids[:, :-keep].tolist(), mask[:, :-keep].tolist(), strict=True)
         prompts = [tuple(token for token, real in zip(*row, strict=True) if real) for row in rows]
         return [self._trees.get(prompt) for prompt in prompts]
 
     def _along(
-        self, model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int, trees: Sequence[Tree | None]
+        self, model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int, trees: Sequence[Node | None]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         answers = ids[:, -keep:]
         with self.accelerator.autocast():
@@ -161,18 +162,24 @@ class EvolutionTrainer(Watched, GRPOTrainer):  # type: ignore[misc]  # TRL is no
 
 
 def allowed_tokens(
-    answers: torch.Tensor, mask: torch.Tensor, trees: Sequence[Tree | None], vocabulary: int
+    answers: torch.Tensor, mask: torch.Tensor, trees: Sequence[Node | None], vocabulary: int
 ) -> torch.Tensor:
     """(rows, tokens, vocabulary): what could have been sampled at each place; everything without a tree and behind an
     answer's end."""
+    held = [row for row, tree in enumerate(trees) if tree is not None]
+    found: list[tuple[int, int, int]] = []
+    for row, (tree, tokens, length) in enumerate(zip(trees, answers.tolist(), mask.sum(dim=1).tolist(), strict=True)):
+        node = tree
+        for place, token in enumerate(tokens[:length]):
+            if node is None:
+                break
+            found += [(row, place, following) for following in node.following]
+            node = node.following[token]
     allowed = torch.ones((*answers.shape, vocabulary), dtype=torch.bool, device=answers.device)
-    lengths = mask.sum(dim=1).tolist()
-    for row, (tree, tokens) in enumerate(zip(trees, answers.tolist(), strict=True)):
-        if tree is None:
-            continue
-        for place in range(lengths[row]):
-            allowed[row, place] = False
-            allowed[row, place, tree.allowed(tokens[:place])] = True
+    if held:
+        rows = torch.tensor(held, device=answers.device)
+        allowed[rows] = mask[rows, :, None] == 0
+        allowed[torch.tensor(found, device=answers.device).unbind(1)] = True
     return allowed
 
 
@@ -209,7 +216,7 @@ def rl_trainer(
             rollout_func=lambda prompts, trainer: trainer.roll(prompts, trainer),
         )
     made.append(trainer)
-    trainer.ready(settings, rollouts, watch, fit.micro_batch)
+    trainer.ready(settings, rollouts, watch, PER_SEQUENCE * fit.micro_batch)
     trainer.add_callback(Steps(watch, trainer.model))
     quiet(trainer)
     return trainer

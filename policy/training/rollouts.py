@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from evaluator.errors import KernevoError, UsageError
 from policy import advantages
-from policy.training.choices import Choices, Tree
+from policy.token_trie import Node
+from policy.training.choices import Choices
 from policy.training.data import Prompt
 from policy.training.judging import Judge, Judged, shares
 from policy.training.sampling import sample
@@ -27,7 +28,7 @@ class Rollout:
     answers: list[list[int]]
     logprobs: list[list[float]]
     """Of each token of each answer, where it was sampled."""
-    trees: list[Tree | None]
+    trees: list[Node | None]
     items: list[int] = field(default_factory=list)
     """What each row is about: the place of its prompt, or of its recorded turn."""
 
@@ -96,7 +97,6 @@ class SampledAnswers:
                 prompts,
                 trees,
                 end=[self._tokenizer.eos_token_id],
-                pad=self._tokenizer.pad_token_id,
                 tokens=self._settings.answer_tokens,
                 temperature=self._settings.temperature,
                 at_once=at_once,

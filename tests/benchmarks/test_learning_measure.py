@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.learning import measure, pairs, records
 from benchmarks.learning.records import Measured, RecordedEvaluator
 from evaluator.task import load_task
@@ -57,6 +59,28 @@ def test_what_was_judged_before_is_not_judged_again(tmp_path):
     measure.Book(tmp_path / "rows.jsonl", until=1e18).judge(again, made[:4])
     assert again.judged == [made[3][2].sha]
     assert len(records.read(tmp_path / "rows.jsonl")) == 4
+
+
+def test_what_our_own_harness_failed_on_is_judged_again(tmp_path):
+    class Lost(Counting):
+        def evaluate(self, jobs):
+            for job, found in super().evaluate(jobs):
+                yield job, found.model_copy(update={"status": EvalStatus.WORKER_LOST, "timings": {}})
+
+    measure.Book(tmp_path / "rows.jsonl", until=1e18).judge(Lost(), [("", None, SEED)])
+    again = Counting()
+    measure.Book(tmp_path / "rows.jsonl", until=1e18).judge(again, [("", None, SEED)])
+    assert again.judged == [SEED.sha]
+    (row,) = records.read(tmp_path / "rows.jsonl")
+    assert row.evaluation.status == EvalStatus.PASSED
+
+
+@pytest.mark.parametrize("name", [*pairs.TRAINING, *pairs.HELD_OUT])
+def test_what_applies_under_one_shape_alone_is_measured_too(name):
+    task = load_task(name)
+    measured = {child.sha for _, child in pairs.every_child(task, task.seed_source)}
+    for pair in pairs.pairs([name]):
+        assert {child.sha for _, child in pairs.children(pair, task.seed_source)} <= measured
 
 
 def test_nothing_is_judged_once_the_time_is_up(tmp_path):

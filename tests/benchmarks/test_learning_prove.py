@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
+import json
+import shutil
 
 import pytest
 
 pytest.importorskip("trl", reason="needs the packages of the extra train")
 
-from benchmarks.learning import measure, prove
+from benchmarks.learning import conclude, measure, pairs, prove, records, shown
+from benchmarks.learning.arms import Seed, Split
 from evaluator.task import load_task
 from evaluator.types import EvalStatus, Evaluation, KernelSource, Timing
+from policy.training.judging import Judged
+from policy.training.watching import Watch
 from tests.policy.training import tiny
+
+SEED = load_task("softmax").seed_source
 
 
 class ByLength:
@@ -44,48 +50,136 @@ def table(tmp_path_factory):
         evaluator = ByLength(name)
         seed = KernelSource(text=evaluator.task.seed_source)
         book.judge(evaluator, [("", None, seed)])
-        book.judge(evaluator, [(seed.sha, step, child) for step, child in measure.children(evaluator.task, seed.text)])
+        book.judge(evaluator, [(seed.sha, step, child) for step, child in pairs.every_child(evaluator.task, seed.text)])
     return path
 
 
-def test_every_arm_is_trained_and_judged_on_pairs_it_never_saw(table, tmp_path):
-    options = argparse.Namespace(
-        base=tiny.make(tmp_path / "model", context=16384),
-        measured=table,
-        training=("softmax",),
-        held_out=("swiglu",),
-        seeds=[0],
-        answers=2,
-        sft_steps=1,
-        sft_rate=1e-3,
-        rl_steps=1,
-        rl_rate=1e-3,
-        group=2,
-        prompts=1,
-        answer_tokens=128,
-        context_tokens=16384,
-    )
-    found = prove.prove(options, tmp_path / "arms")
-    assert set(found["arms"]["held_out"]) == {prove.BASE, prove.SFT, prove.RL, prove.SHUFFLED}
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny.make(tmp_path_factory.mktemp("tiny") / "model", context=16384)
+
+
+def words(model, table, out, *more):
+    given = ["--base", model, "--out", out, "--measured", table, "--training", "softmax", "--held-out", "swiglu"]
+    given += ["--seeds", 0, "--answers", 2, "--sft-steps", 1, "--rl-steps", 1, "--rl-rate", 1e-3, "--group", 2]
+    given += ["--prompts", 1, "--micro-batch", 2, "--answer-tokens", 128, "--context-tokens", 16384, *more]
+    return [str(word) for word in given]
+
+
+@pytest.fixture(scope="module")
+def proved(model, table, tmp_path_factory):
+    """A whole proof of one seed, in two calls: the first one's time is up at once."""
+    out = tmp_path_factory.mktemp("proof") / "out"
+    assert prove.main(words(model, table, out, "--seconds", 0)) == prove.UNFINISHED
+    assert not (out / "0" / "sft").exists()
+    assert prove.main(words(model, table, out)) == 0
+    return out
+
+
+def test_every_arm_is_trained_and_judged_on_pairs_it_never_saw(proved, tmp_path):
+    code = conclude.main([str(proved), "--model", "tiny", "--result", str(tmp_path / "learning_proof.json")])
+    found = json.loads((tmp_path / "learning_proof.json").read_text())
+    assert code == (0 if all(found["claim"].values()) else 1)
+    assert set(found["arms"]["held_out"]) == set(conclude.WORDS.values())
     assert not {pair.split("@")[0] for pair in found["pairs"]["training"]} & {
         pair.split("@")[0] for pair in found["pairs"]["held_out"]
     }
-    assert found["arms"]["held_out"][prove.RL]["valid"] == 1.0
+    assert found["arms"]["held_out"]["SFT + RL"]["valid"] == 1.0
     assert found["timing_kind"] == "measured"
-    assert len(found["curves"][prove.RL][0]) >= 1
-    assert set(prove.holds(found).values()) <= {True, False}
+    assert found["curves"]["SFT + RL"][0][0]["step"] == 1
+    assert "SFT + RL on shuffled rewards" in shown.sections(tmp_path, "figures")
+
+
+def test_what_is_done_is_not_done_again_and_what_is_lost_is(model, table, proved):
+    adapter = proved / "0" / "rl" / "adapter_model.safetensors"
+    lost, kept = proved / "0" / "rl.held_out.json", proved / "0" / "rl.training.json"
+    before, times = lost.read_text(), (adapter.stat().st_mtime_ns, kept.stat().st_mtime_ns)
+    lost.unlink()
+    assert prove.main(words(model, table, proved)) == 0
+    assert (adapter.stat().st_mtime_ns, kept.stat().st_mtime_ns) == times
+    assert lost.read_text() == before  # the same random numbers, so the same answers
+
+
+def test_a_killed_training_goes_on_from_its_checkpoint(model, table, tmp_path, monkeypatch):
+    options = prove.arguments([*words(model, table, tmp_path / "out"), "--sft-steps", "7"])
+    rows = records.read(table)
+    seed = Seed(prove.settings_of(options), 0, tmp_path / "out" / "0", {"training": Split.of(["softmax"], rows)})
+    logged = Watch.logged
+
+    def killed(self, step, metrics):
+        logged(self, step, metrics)
+        if step == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Watch, "logged", killed)
+    with pytest.raises(KeyboardInterrupt):
+        seed.run("sft")
+    monkeypatch.undo()
+    assert seed.remaining()[0] == "sft"
+    begun = (tmp_path / "out" / "0" / "sft" / "metrics.jsonl").read_text().splitlines()[:5]
+    seed.run("sft")
+    assert seed.remaining()[0] == "rl"
+    lines = (tmp_path / "out" / "0" / "sft" / "metrics.jsonl").read_text().splitlines()
+    assert lines[:5] == begun
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_other_settings_and_a_seed_that_is_not_done_are_refused(model, table, proved, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="begun with other settings: answers; give another --out"):
+        prove.main([*words(model, table, proved), "--answers", "3"])
+    shutil.copytree(proved, tmp_path / "out")
+    (tmp_path / "out" / "0" / "sft.free.json").unlink()
+    with pytest.raises(SystemExit) as refused:
+        conclude.main([str(tmp_path / "out"), "--result", str(tmp_path / "r.json")])
+    assert refused.value.code == 2
+    assert "0/sft.free" in capsys.readouterr().err
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_a_parent_with_a_child_that_nobody_measured_is_no_prompt(table, tmp_path, capsys):
+    rows = records.read(table)
+    whole = Split.of(["softmax"], rows)
+    lost = next(row for row in rows if row.task == "softmax" and row.step is not None)
+    partly = Split.of(["softmax"], [row for row in rows if row is not lost])
+    assert len(whole.prompts) == 3
+    assert "a parent is left out" in capsys.readouterr().err
+    applies = [p.name for p in pairs.pairs(["softmax"]) if lost.source in [c for _, c in pairs.children(p, SEED)]]
+    assert {pair.name for pair in pairs.pairs(["softmax"])} - {prompt.task for prompt in partly.prompts} == set(applies)
 
 
 def judged(reward):
-    from policy.training.judging import Judged
-
     return Judged(reward)
 
 
-def test_a_difference_that_all_pairs_share_has_an_interval_above_zero_and_noise_has_not():
-    better = [{f"a@{n}": [[judged(0.5 + 0.01 * n)]] for n in range(10)}]
-    worse = [{f"a@{n}": [[judged(0.3 + 0.01 * n)]] for n in range(10)}]
-    assert prove.difference(better, worse)["low"] > 0
-    mixed = [{f"a@{n}": [[judged(0.3 + (0.2 if n % 2 else -0.2))]] for n in range(10)}]
-    found = prove.difference(mixed, worse)
+def test_a_difference_that_all_tasks_share_has_an_interval_above_zero_and_noise_has_not():
+    names = [f"{task}@{n}" for task in "abcd" for n in range(3)]
+    better = [{name: [[judged(0.5 + 0.01 * n)]] for n, name in enumerate(names)}] * 2
+    worse = [{name: [[judged(0.3 + 0.01 * n)]] for n, name in enumerate(names)}] * 2
+    assert conclude.difference(better, worse)["low"] > 0
+    mixed = [{name: [[judged(0.3 + (0.2 if n % 2 else -0.2))]] for n, name in enumerate(names)}] * 2
+    found = conclude.difference(mixed, worse)
     assert found["low"] < 0 < found["high"]
+
+
+def test_shapes_of_one_task_are_no_independent_evidence():
+    names = [f"{task}@{n}" for task in "abcd" for n in range(3)]
+    one_task = [{name: [[judged(0.6 if name[0] == "a" else 0.3)]] for name in names}]
+    worse = [{name: [[judged(0.3)]] for name in names}]
+    found = conclude.difference(one_task, worse)
+    assert found["low"] == 0
+    assert found["by_pair"]["high"] < found["high"]
+
+
+def test_a_gain_of_one_training_seed_alone_is_no_proof():
+    names = [f"{task}@{n}" for task in "abcd" for n in range(3)]
+    worse = [{name: [[judged(0.3)]] for name in names}] * 3
+    lucky = [{name: [[judged(0.6)]] for name in names}, *worse[1:]]
+    found = conclude.difference(lucky, worse)
+    assert found["low"] == 0
+    assert found["by_pair"]["low"] > 0
+
+
+def test_failures_count_one_in_the_geometric_mean_and_unknown_rewards_as_failed():
+    answers = [Judged(1.0, "a", True, False, 4.0), Judged(-0.1, "b", False, False, None)]
+    assert conclude.figures([{"a@1": [answers]}])["geometric_mean"] == 2.0
+    assert conclude.by_pair({"a@1": [[judged(None), judged(0.4)]]}) == {"a@1": 0.0}

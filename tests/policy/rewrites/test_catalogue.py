@@ -20,6 +20,15 @@ def test_the_catalogue_handed_out_is_a_copy():
     assert catalogue()
 
 
+@pytest.mark.parametrize("name", sorted(kernels.SEEDS))
+def test_no_setting_is_listed_twice(name):
+    source, _ = kernels.SEEDS[name]
+    context = RewriteContext.of_task(kernels.TASKS[name])
+    for rewrite in catalogue().values():
+        settings = [args.model_dump_json() for args in rewrite.candidates(source, context)]
+        assert len(settings) == len(set(settings)), rewrite.name
+
+
 def test_steps_apply_in_order():
     steps = [HINT, RewriteStep(name="use_rsqrt", args={"kernel": "norm", "site": 0})]
     text = apply_steps(kernels.LAYER_NORM, steps, CONTEXT)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from policy.applicable import Applicable
 from policy.chat import Question
 from policy.rewrites.base import RewriteContext
 from policy.rewrites.catalogue import one_step_schema
-from policy.training.choices import Tree
 from policy.transformers_chat import TransformersChat, TransformersSettings
 from tests.policy.training import world
 
@@ -33,10 +30,3 @@ def test_the_policy_that_runs_the_model_here_gives_the_same_answers():
     chat = TransformersChat(TransformersSettings(model="none"))
     listed = chat._listed(Question(world.PROMPT.messages, 10, 2000, schema=schema), Letters())
     assert sorted(texts(listed)) == sorted(world.answers())
-
-
-@pytest.mark.parametrize(
-    ("begun", "allowed"), [((), [1]), ((1,), [2, 3]), ((1, 2), [0]), ((1, 2, 0), [0]), ((9,), [0])]
-)
-def test_a_tree_knows_what_may_follow(begun, allowed):
-    assert Tree([[1, 2], [1, 3]], 0).allowed(begun) == allowed

@@ -6,7 +6,8 @@ pytest.importorskip("trl", reason="needs the train extra")
 
 import torch
 
-from policy.training.choices import Choices, Tree
+from policy.token_trie import trie
+from policy.training.choices import Choices
 from policy.training.reinforcement import allowed_tokens
 from policy.training.sampling import sample
 from tests.policy.training import tiny, world
@@ -20,9 +21,13 @@ def model_and_tokenizer(tmp_path_factory):
     return load_model(folder, None).eval(), load_tokenizer(folder)
 
 
+def tree_of(sequences, end):
+    return trie((("", tokens) for tokens in sequences), end)
+
+
 def asked(model, tokenizer, trees, **changes):
     torch.manual_seed(1)
-    given = {"end": [tokenizer.eos_token_id], "pad": tokenizer.pad_token_id, "tokens": 200, "temperature": 1.0}
+    given = {"end": [tokenizer.eos_token_id], "tokens": 200, "temperature": 1.0}
     prompts = [tokenizer.encode("make it fast"), tokenizer.encode("faster")]
     return prompts, sample(model, prompts, trees, **{**given, "at_once": 2, **changes})
 
@@ -38,7 +43,7 @@ def test_every_sampled_answer_is_one_of_those_that_were_listed(model_and_tokeniz
 
 def test_the_logprob_of_a_forced_token_is_zero_and_of_a_choice_its_share(model_and_tokenizer):
     model, tokenizer = model_and_tokenizer
-    tree = Tree([[10, 20], [10, 30]], tokenizer.eos_token_id)
+    tree = tree_of([[10, 20], [10, 30]], tokenizer.eos_token_id)
     prompts, found = asked(model, tokenizer, [tree, tree])
     for prompt, one in zip(prompts, found, strict=True):
         assert one.tokens[0] == 10
@@ -50,7 +55,7 @@ def test_the_logprob_of_a_forced_token_is_zero_and_of_a_choice_its_share(model_a
 
 def test_a_row_without_a_tree_is_free_beside_one_with_a_tree(model_and_tokenizer):
     model, tokenizer = model_and_tokenizer
-    tree = Tree([[10]], tokenizer.eos_token_id)
+    tree = tree_of([[10]], tokenizer.eos_token_id)
     _, (held, free) = asked(model, tokenizer, [tree, None], tokens=8)
     assert held.tokens == [10, tokenizer.eos_token_id]
     assert len(free.tokens) == 8 or free.tokens[-1] == tokenizer.eos_token_id
@@ -59,14 +64,16 @@ def test_a_row_without_a_tree_is_free_beside_one_with_a_tree(model_and_tokenizer
 
 def test_the_same_seed_samples_the_same_in_smaller_batches_of_equal_logprobs(model_and_tokenizer):
     model, tokenizer = model_and_tokenizer
-    tree = Tree([[10, 20]], tokenizer.eos_token_id)
+    tree = tree_of([[10, 20]], tokenizer.eos_token_id)
     _, together = asked(model, tokenizer, [tree, tree])
     _, alone = asked(model, tokenizer, [tree, tree], at_once=1)
-    assert together == alone
+    assert [one.tokens for one in together] == [one.tokens for one in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
 def test_training_allows_what_sampling_allowed_and_everything_behind_the_end():
-    tree = Tree([[1, 2], [1, 3]], 0)
+    tree = tree_of([[1, 2], [1, 3]], 0)
     answers = torch.tensor([[1, 3, 0, 9], [4, 4, 4, 4]])
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
     allowed = allowed_tokens(answers, mask, [tree, None], 5)

@@ -82,6 +82,19 @@ def test_reinforcement_makes_better_answers_likelier(model, tmp_path):
     assert made.probe.after > made.probe.before
 
 
+def test_rewards_that_are_shuffled_within_groups_teach_next_to_nothing(model, tmp_path):
+    given = {"method": "trloo", "steps": 8, "group": 32, "learning_rate": 0.003, "micro_batch": 32, "probe": 1}
+    gains = {False: [], True: []}
+    for shuffled, found in gains.items():
+        for seed in range(3):
+            settings = world.settings(base=model, seed=seed, shuffled=shuffled, **given)
+            out = tmp_path / f"{shuffled}{seed}"
+            probe = finetune(settings, [world.source()], {"softmax": world.SmallSteps()}, out).probe
+            found.append(probe.after - probe.before)
+    assert min(gains[False]) > 0.2
+    assert sum(gains[True]) < sum(gains[False]) / 2
+
+
 def test_an_adapter_is_gone_on_from_and_named_as_parent(model, tmp_path):
     first = train(model, tmp_path / "a", method="sft")
     second = train(model, tmp_path / "b", method="grpo", adapter=str(tmp_path / "a"))

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from evaluator.errors import KernevoError, UsageError
+from policy.export import export
+from policy.exports import trl_dpo
 from policy.training import data
 from policy.types import Message
 from tests.policy.training import world
@@ -57,6 +61,23 @@ def test_dpo_pairs_the_best_child_with_each_worse_sibling():
         (steps[2].answer, steps[0].answer),
         (steps[2].answer, steps[1].answer),
     ]
+
+
+def test_dpo_trains_on_the_pairs_that_are_exported_so_that_kernels_about_as_fast_make_none(tmp_path):
+    steps = world.turns(3)
+    near = steps[1].model_copy(update={"reward": steps[2].reward - trl_dpo.MARGIN / 2})
+    turns = [steps[0], near, steps[2]]
+    rows = data.dpo_rows(turns)
+    assert [row["rejected"][0]["content"] for row in rows] == [steps[0].answer]
+    export(turns, "trl-dpo", tmp_path)
+    exported = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    assert [{name: row[name] for name in rows[0]} for row in exported] == rows
+
+
+def test_dpo_takes_a_pair_once_though_two_runs_hold_it():
+    steps = world.turns(2)
+    again = [turn.model_copy(update={"run": "other"}) for turn in steps]
+    assert data.dpo_rows([*steps, *again]) == data.dpo_rows(steps)
 
 
 @pytest.mark.parametrize("change", [{"status": "wrong_value"}, {"is_hack": True}])
