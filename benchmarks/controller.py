@@ -185,9 +185,8 @@ def main() -> int:
         long = Path(folder) / "long"
         long_journal.write(long, config_of(task, asked.lines), asked.lines)
         result |= timed_resume(long)
-    asked.out.write_text(
-        json.dumps({**result, "limit_ms": LIMIT_MS, "resume_limit_s": RESUME_LIMIT_S}, indent=2) + "\n"
-    )
+    result |= {"limit_ms": LIMIT_MS, "resume_limit_s": RESUME_LIMIT_S}
+    asked.out.write_text(json.dumps(result, indent=2) + "\n")
     print(
         f"controller  {result['controller_ms']:.2f} ms a candidate ({result['processor_ms']:.2f} ms of the processor), "
         f"limit {LIMIT_MS:g}"
