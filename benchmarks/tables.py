@@ -209,7 +209,7 @@ def _controller(result: Mapping[str, Any]) -> str:
         f"({result['processor_ms']:.1f} ms of the processor; limit {result['limit_ms']:g} ms), "
         f"{result['memory_mb_per_1000']:.1f} MB for each 1000; a journal of {result['journal_lines']} lines is "
         f"replayed in {result['resume_seconds']:.1f} s (limit {result['resume_limit_s']:g} s) with "
-        f"{result['resume_memory_mb']:.0f} MB more. Load average before it {result['load_average_before']}. "
+        f"{max(0.0, result['resume_memory_mb']):.0f} MB more. Load average before it {result['load_average_before']}. "
         f"{_source(result)}"
     )
 
