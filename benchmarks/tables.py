@@ -207,8 +207,21 @@ def _policy(result: Mapping[str, Any]) -> str:
     return "**Language models as the policy**:\n\n" + "\n".join(lines)
 
 
+def _controller(result: Mapping[str, Any]) -> str:
+    """What the search costs beside judging and proposing."""
+    return (
+        f"**Controller**: {result['controller_ms']:.1f} ms a candidate over {result['candidates']} candidates "
+        f"({result['processor_ms']:.1f} ms of the processor; limit {result['limit_ms']:g} ms), "
+        f"{result['memory_mb_per_1000']:.1f} MB for each 1000; a journal of {result['journal_lines']} lines is "
+        f"replayed in {result['resume_seconds']:.1f} s (limit {result['resume_limit_s']:g} s) with "
+        f"{max(0.0, result['resume_memory_mb']):.0f} MB more. Load average before it {result['load_average_before']}. "
+        f"{_source(result)}"
+    )
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluator_throughput": _throughput,
+    "controller": _controller,
     "exploits_cpu": _exploits,
     "exploits_gpu": _exploits,
     "gpu_evaluator": _gpu,

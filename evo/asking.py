@@ -113,6 +113,11 @@ class Asking:
                 raise WaitInterruptedError
         return sent.result()
 
+    @property
+    def hears(self) -> bool:
+        """Whether the policy wants to know how candidates were judged."""
+        return isinstance(self._policy, HearingPolicy)
+
     def tell(self, task: Task, judged: Sequence[ParentView]) -> None:
         """Let a policy that listens know how candidates were judged."""
         if isinstance(self._policy, HearingPolicy):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from evaluator.types import Frozen
 from evo.candidate import Candidate, Record
@@ -42,6 +43,15 @@ class Credit(Frozen):
         return self.recent_gain / self.recent_cost if self.recent_cost > 0 else 0.0
 
 
+class HasSpeedup(Protocol):
+    """What is asked of a parent."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Over the baseline; None unless passed."""
+        ...
+
+
 class Bandit:
     """Credit by arm, and the division of a batch among arms. Arms appear when they first earn or are offered."""
 
@@ -54,7 +64,7 @@ class Bandit:
         """Arm -> credit, in the order in which arms appeared."""
         return self._credits
 
-    def tell(self, record: Record, parent: Record | None) -> None:
+    def tell(self, record: Record, parent: HasSpeedup | None) -> None:
         """A child has its verdict; what has no parent is nobody's merit."""
         if parent is None:
             return

@@ -34,11 +34,12 @@ from evo.candidate import Record
 from evo.config import CampaignConfig
 from evo.finalists import Finals
 from evo.interrupt import Interrupt
-from evo.journal import Event, Journal, ModelT, parsed, read
+from evo.journal import Line
 from evo.learning import Learner
 from evo.measures import coverage
 from evo.monitors import Monitors, Step
 from evo.operators import shown
+from evo.past import Past
 from evo.prior import Prior
 from evo.run import Run, read_config
 from evo.run_dir import RunDir
@@ -91,8 +92,7 @@ class Campaign:
         self.interrupt = Interrupt()
         self._config_text = config_text
         self._given = (evaluator, policy)
-        self._history: list[Event] | None = None
-        self._journal_length: int | None = None
+        self._past: Past | None = None
         self._seconds_before = 0.0
         self._last_gain = 0
         self._spending = Spending()
@@ -114,9 +114,8 @@ class Campaign:
         if not run_dir.config_resolved.is_file():
             raise UsageError(f"{path}: holds no run to resume", "kernevo status lists the runs there are")
         campaign = cls(read_config(run_dir), path, evaluator=evaluator, policy=policy)
-        history, length = read(run_dir.journal) if run_dir.journal.is_file() else ([], 0)
-        campaign._history, campaign._journal_length = history, length
-        if history and history[0].data["task_fingerprint"] != campaign.task.fingerprint:
+        past = campaign._past = Past.of(run_dir.journal)
+        if past.started is not None and past.started.task_fingerprint != campaign.task.fingerprint:
             raise UsageError(
                 f"{path}: task {campaign.task.name} was changed since this run started",
                 "put the task back, or start a new run",
@@ -125,7 +124,7 @@ class Campaign:
 
     def run(self) -> CampaignResult:
         """Search until a stopper fires or Ctrl-C; everything judged is on the disk before it is used."""
-        if self._history is None:
+        if self._past is None:
             self.dir.create()
         self.dir.lock()
         try:
@@ -136,9 +135,9 @@ class Campaign:
 
     def _session(self) -> CampaignResult:
         self._clock = time.monotonic()
-        if self._history is None:
+        if self._past is None:
             beginning.write_config(self.config, self.dir, self._config_text)
-        self._journal = Journal(self.dir.journal, len(self._history or ()), self._journal_length)
+        self._journal = (self._past or Past(self.dir.journal)).open()
         policy = self._policy = self._given[1] or build.make_policy(beginning.with_own_playbook(self.config, self.dir))
         evaluator = self._given[0] or build.make_evaluator(self.config, self.task)
         prior = build.make_prior(self.config, self.task)
@@ -146,7 +145,7 @@ class Campaign:
         self._monitors = Monitors([])
         try:
             self._restore()
-            self._monitors = Monitors(build.make_monitors(self.config, self.dir, len(self._scheduler.records)))
+            self._monitors = Monitors(build.make_monitors(self.config, self.dir, len(self._scheduler.judged)))
             stopped = self._search(evaluator)
             if stopped != INTERRUPTED and not self._play_finals(evaluator):
                 stopped = INTERRUPTED
@@ -212,7 +211,7 @@ class Campaign:
         retimer = self._finals.due(self._scheduler.best, evaluator)
         if retimer is None:
             return True
-        records = list(self._scheduler.records.values())
+        records = Run.load(self.dir.path).records()
         if not self._finals.play(records, retimer, self.dir.source, self._note_retimed, self._asked_to_stop):
             return False
         result = self._finals.result(records, self._seconds)
@@ -246,10 +245,10 @@ class Campaign:
 
     def _judge(self, evaluator: Evaluator) -> Iterator[Record]:
         for job, evaluation in evaluator.evaluate(self._jobs()):
-            data = events.Evaluated(candidate=job.job_id, evaluation=evaluation)
-            self._journal.append(events.EVALUATED, data.model_dump(mode="json"))
+            judged = self._scheduler.news(job.job_id, evaluation)
+            self._journal.append(events.EVALUATED, judged.model_dump(mode="json"), wait=False)
             self._spending.judged(evaluation)
-            yield self._scheduler.tell(job.job_id, evaluation)
+            yield self._scheduler.tell(judged)
 
     def _jobs(self) -> Iterator[EvaluationJob]:
         # Lazily, so that an interrupt lets what is in flight finish and starts nothing more.
@@ -271,7 +270,8 @@ class Campaign:
         self._monitors.step(self._step(summary, batch, judged))
 
     def _tell_policy(self, batch: Sequence[Record]) -> None:
-        self._asking.tell(self.task, [shown(self._scheduler.source, record) for record in batch])
+        if self._asking.hears:
+            self._asking.tell(self.task, [shown(self._scheduler.source, record) for record in batch])
 
     def _step(self, summary: events.GenerationEnd, batch: list[Record], judged: Span) -> Step:
         scheduler = self._scheduler
@@ -313,7 +313,7 @@ class Campaign:
         if scheduler.generation > 0 and scheduler.best is None:
             return "seed_failed"
         progress = Progress(
-            evaluations=len(scheduler.records),
+            evaluations=len(scheduler.judged),
             generations=scheduler.generation,
             seconds=self._seconds,
             best_speedup=scheduler.best.speedup if scheduler.best else None,
@@ -327,7 +327,7 @@ class Campaign:
 
     def _batch_size(self, generation: int) -> int:
         """Candidates of this generation or the next; 0 behind the end of the budget."""
-        known = len(self._scheduler.records) + len(self._scheduler.pending)
+        known = len(self._scheduler.judged) + len(self._scheduler.pending)
         return batch_size(self.config.budget, self.config.search.offspring, generation, known)
 
     def _look_ahead(self) -> None:
@@ -340,53 +340,53 @@ class Campaign:
 
     def _restore(self) -> None:
         """Replay the journal; the first line of a new one says what run this is."""
-        history = self._history or []
-        if not history:
+        past = self._past
+        if past is None or past.started is None:
             started = beginning.started(self.config, self.dir, self.task)
             self._journal.append(events.STARTED, started.model_dump(mode="json"))
-        last = max((event.seq for event in history if event.kind == events.BATCH), default=None)
-        for event in history:
-            self._replay(event)
-            if event.seq == last:
-                self._look_ahead()  # at earlier batches the answers are in the journal
+        else:
+            for line in past.lines():
+                self._replay(line)
+                if line.seq == past.last_batch:
+                    self._look_ahead()  # at earlier batches the answers are in the journal
         self._note_session("begin")
 
-    def _replay(self, event: Event) -> None:
+    def _replay(self, line: Line) -> None:
+        event = events.parsed(line, self.dir.journal)
         scheduler = self._scheduler
-        if event.kind == events.BATCH:
-            scheduler.begin(self._parsed(events.Batch, event))
-        elif event.kind == events.EVALUATED:
-            judged = self._parsed(events.Evaluated, event)
-            self._spending.judged(judged.evaluation)
-            scheduler.tell(judged.candidate, judged.evaluation)
-        elif event.kind == events.RETIMED:
-            retimed = self._parsed(events.Retimed, event)
-            self._spending.judged(retimed.evaluation)
-            self._finals.add(retimed)
-        elif event.kind == events.FINALISTS:
-            self._finals.over = True
-        elif event.kind == events.SPENT:
-            self._spending.add(self._parsed(events.Spent, event))
-        elif event.kind == events.LEARNED:
-            self._learner.apply(self._parsed(events.Learned, event))
-        elif event.kind == events.GENERATION:
-            before = scheduler.best_before_batch
-            batch = scheduler.batch
-            recorded = self._parsed(events.GenerationEnd, event)
-            again = scheduler.end_generation(recorded.seconds)
-            if again != recorded:
-                raise KernevoError(
-                    f"{self.dir.journal}:{event.seq + 1}: replaying generation {recorded.generation} gives another "
-                    "state than was recorded",
-                    "resume with the Kernevo version that started the run (environment.json names it)",
-                )
-            if again.best != before:
-                self._last_gain = scheduler.generation
-            self._tell_policy(batch)
-        self._seconds_before = max(self._seconds_before, float(event.data.get("seconds", 0.0)))
+        match event:
+            case events.Batch():
+                scheduler.begin(event)
+            case events.Evaluated():
+                self._spending.judged(event.evaluation)
+                scheduler.tell(event)
+            case events.Retimed():
+                self._spending.judged(event.evaluation)
+                self._finals.add(event)
+            case events.Finalists():
+                self._finals.over = True
+            case events.Spent():
+                self._spending.add(event)
+            case events.Learned():
+                self._learner.apply(event)
+            case events.GenerationEnd():
+                self._replay_generation(event, line.seq)
+        self._seconds_before = max(self._seconds_before, getattr(event, "seconds", 0.0))
 
-    def _parsed(self, model: type[ModelT], event: Event) -> ModelT:
-        return parsed(model, event.data, self.dir.journal, event.seq)
+    def _replay_generation(self, recorded: events.GenerationEnd, seq: int) -> None:
+        scheduler = self._scheduler
+        before = scheduler.best_before_batch
+        batch = scheduler.batch
+        again = scheduler.end_generation(recorded.seconds)
+        if again != recorded:
+            raise KernevoError(
+                f"{self.dir.journal}:{seq + 1}: replaying generation {recorded.generation} gives another "
+                "state than was recorded",
+                "resume with the Kernevo version that started the run (environment.json names it)",
+            )
+        if again.best != before:
+            self._last_gain = scheduler.generation
+        self._tell_policy(batch)
 
     def _note_spent(self) -> None:
         """Journal what the policy cost since the last line, so that the budget knows it after a resume too."""

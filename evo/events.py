@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from evaluator.types import Evaluation, Frozen, Split
 from evo.candidate import Candidate
+from evo.journal import Line
 
 STARTED = "started"
 BATCH = "batch"
@@ -46,6 +48,8 @@ class Evaluated(Frozen):
 
     candidate: str
     evaluation: Evaluation
+    syntax: tuple[str, ...] = ()
+    """Descriptors that were read from the source, of the first correct candidate of a structure."""
 
 
 class IslandEnd(Frozen):
@@ -133,3 +137,25 @@ class Session(Frozen):
     event: Literal["begin", "end"]
     reason: str = ""
     seconds: float
+
+
+MODELS: dict[str, type[Frozen]] = {
+    STARTED: Started,
+    BATCH: Batch,
+    EVALUATED: Evaluated,
+    GENERATION: GenerationEnd,
+    LEARNED: Learned,
+    SESSION: Session,
+    SPENT: Spent,
+    RETIMED: Retimed,
+    FINALISTS: Finalists,
+}
+
+
+def parsed(line: Line, path: Path) -> Frozen | None:
+    """What a line of the journal at `path` says; None for a kind that this version does not know.
+
+    Raises JournalError when another version of Kernevo wrote it.
+    """
+    model = MODELS.get(line.kind)
+    return None if model is None else line.parsed(model, path)

@@ -1,4 +1,4 @@
-"""The journal: append-only, one checksummed JSON line per event, on the disk before the search is told.
+"""The journal: append-only, one checksummed JSON line per event, written before the search is told.
 
 A line is `{"crc": "<8 hex digits>", "seq": N, "kind": "...", "data": {...}}` where the CRC-32 covers the bytes
 behind the comma after it. A last line without its newline was torn by a crash and is dropped with a warning; any
@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -64,6 +67,37 @@ def encode(event: Event) -> bytes:
     return _PREFIX + f"{zlib.crc32(body):08x}".encode() + b'", ' + body
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A checked line whose data nobody has read yet."""
+
+    seq: int
+    kind: str
+    data: bytes
+    """JSON."""
+
+    def parsed(self, model: type[ModelT], path: Path) -> ModelT:
+        """The data as its model. Raises JournalError when another version of Kernevo wrote it."""
+        try:
+            return model.model_validate_json(self.data)
+        except ValidationError:
+            # Half a surrogate pair is JSON to Python alone, which also says better what is wrong.
+            return parsed(model, json.loads(self.data), path, self.seq)
+
+
+_LINE = re.compile(rb'\{"crc": "([0-9a-f]{8})", "seq": (\d+), "kind": "([a-z_]+)", "data": ')
+
+
+def lines(path: Path) -> Iterator[tuple[Line, int]]:
+    """Every whole line with its length in bytes: what `read` gives, at a tenth of its price and one at a time."""
+    for number, raw in _raw(path):
+        head = _LINE.match(raw)
+        if head is None or int(head[1], 16) != zlib.crc32(raw[_HEAD:]) or int(head[2]) != number - 1:
+            _checked(path, number, raw, expected=number - 1)
+            raise JournalError(f"{path}:{number}: damaged line: not written by Kernevo", "restore it from a copy")
+        yield Line(number - 1, head[3].decode(), raw[head.end() : -2]), len(raw)
+
+
 def decode(line: bytes) -> Event:
     """The event of one whole line. Raises ValueError saying what is wrong with it."""
     if not line.startswith(_PREFIX) or line[_HEAD - 3 : _HEAD] != b'", ':
@@ -98,16 +132,21 @@ def stream(path: Path) -> Iterator[Event]:
 
 def _whole(path: Path) -> Iterator[tuple[Event, int]]:
     """Every whole line's event and the line's length in bytes."""
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+    return ((_checked(path, number, line, expected=number - 1), len(line)) for number, line in _raw(path))
+
+
+def _raw(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Every line with its number, up to one that was torn."""
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
             if not line.endswith(b"\n"):
                 warnings.warn(
                     f"{path}:{number}: the last line was torn when the run stopped; it is dropped",
                     TornLineWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
                 return
-            yield _checked(path, number, line, expected=number - 1), len(line)
+            yield number, line
 
 
 def _checked(path: Path, number: int, line: bytes, expected: int) -> Event:
@@ -127,7 +166,11 @@ def _checked(path: Path, number: int, line: bytes, expected: int) -> Event:
 
 
 class Journal:
-    """Appends events to one file; each is flushed and fsynced before `append` returns."""
+    """Appends events to one file, each on the disk before `append` returns unless its writer cannot wait.
+
+    What is not waited for is synced at once by a thread of its own, several lines together where they come faster
+    than the disk; the next `append` that waits covers them too.
+    """
 
     def __init__(self, path: Path, next_seq: int = 0, length: int | None = None) -> None:
         """Open for appending at `length` bytes (a torn tail behind it is cut off)."""
@@ -136,16 +179,29 @@ class Journal:
         self._stream: BinaryIO = path.open("ab")
         if length is not None:
             self._stream.truncate(length)
-        self._length = self._stream.seek(0, os.SEEK_END)
+        self._written = self._synced = self._stream.seek(0, os.SEEK_END)
+        self._syncing = ThreadPoolExecutor(1, thread_name_prefix="kernevo-journal")
+        self._sent: Future[None] | None = None
+        self._failed: OSError | None = None
 
-    def append(self, kind: str, data: Mapping[str, Any]) -> Event:
-        """Record one event durably. On a full disk the half-written line is taken back and the error says so."""
+    def append(self, kind: str, data: Mapping[str, Any], *, wait: bool = True) -> Event:
+        """Record one event. On a full disk what the disk did not take is taken back and the error says so.
+
+        With `wait` it and all before it outlive a power cut when this returns, without only the end of the process.
+        """
         event = Event(seq=self._next_seq, kind=kind, data=data)
         line = encode(event)
         try:
             self._stream.write(line)
             self._stream.flush()
-            os.fsync(self._stream.fileno())
+            self._written += len(line)
+            if wait:
+                self._settle()
+                self._sync()
+            else:
+                self._sent = self._syncing.submit(self._sync_behind)
+            if self._failed is not None:
+                raise self._failed
         except OSError as error:
             self._take_back()
             raise EnvironmentUnusableError(
@@ -153,14 +209,33 @@ class Journal:
                 "free space on that disk, then resume the run: everything up to here is recorded",
             ) from error
         self._next_seq += 1
-        self._length += len(line)
         return event
+
+    def _sync(self) -> None:
+        """Bring all that was written to the disk."""
+        written = self._written
+        if written > self._synced:
+            os.fsync(self._stream.fileno())
+            self._synced = written
+
+    def _sync_behind(self) -> None:
+        try:
+            self._sync()
+        except OSError as error:
+            self._failed = error
+
+    def _settle(self) -> None:
+        """Wait for the thread. Raises what it met: a disk that failed once may claim success the next time."""
+        if self._sent is not None:
+            self._sent.result()
+        if self._failed is not None:
+            raise self._failed
 
     def _take_back(self) -> None:
         # The buffered writer would try the same bytes again on close, so the descriptor is truncated directly and
         # the buffer thrown away with its file object.
         try:
-            os.ftruncate(self._stream.fileno(), self._length)
+            os.ftruncate(self._stream.fileno(), self._synced)
         except OSError:
             return  # the torn line is then dropped by the next reader
         finally:
@@ -169,8 +244,11 @@ class Journal:
                 raw.close()
 
     def close(self) -> None:
-        """Close the file; safe to call twice."""
+        """Close the file with everything on the disk; safe to call twice."""
+        self._syncing.shutdown()
         try:
+            if self._failed is None:
+                self._sync()
             self._stream.close()
         except (OSError, ValueError):
             return  # append already reported it

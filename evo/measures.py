@@ -9,26 +9,23 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from evaluator.syntax import parse
 from evaluator.types import Evaluation, Profile
 
 
-def cell_of(source: str, evaluation: Evaluation) -> tuple[str, ...]:
-    """The archive cell, one word per descriptor in the order of `DESCRIPTORS`."""
+def cell_of(syntax: tuple[str, ...], evaluation: Evaluation) -> tuple[str, ...]:
+    """The archive cell of a source with these `syntax_words`: one word for each of `DESCRIPTORS`, in their order."""
     profile = evaluation.profile
-    syntax = _syntax(source)
     if profile is None:
         return ("unknown", *syntax, "unknown", "unknown")
     return (profile.bottleneck or "unknown", *syntax, occupancy_tercile(profile), kernel_count(profile))
 
 
-@lru_cache(maxsize=4096)
-def _syntax(source: str) -> tuple[str, ...]:
-    # Asked again for every parent of every generation, and a tree takes milliseconds to read.
-    tree = parse(source)
-    return tuple(reader(tree) for reader in (program_mapping, passes, load_path))
+def syntax_words(source: str) -> tuple[str, ...]:
+    """The descriptors that are read from the syntax tree, in order; equal for all configs of one structure."""
+    kernels = kernels_of(parse(source))
+    return program_mapping(kernels), passes(kernels), load_path(kernels)
 
 
 WORDS: dict[str, tuple[str, ...]] = {
@@ -56,7 +53,8 @@ def _is_known(words: Sequence[str], word: str) -> bool:
     return word in words
 
 
-def _kernels(tree: ast.AST) -> list[ast.FunctionDef]:
+def kernels_of(tree: ast.AST) -> list[ast.FunctionDef]:
+    """The functions that Triton compiles."""
     return [
         node
         for node in ast.walk(tree)
@@ -68,9 +66,8 @@ def _calls(node: ast.AST) -> list[str]:
     return [ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)]
 
 
-def program_mapping(tree: ast.AST) -> str:
+def program_mapping(kernels: list[ast.FunctionDef]) -> str:
     """How programs map to work: `1d`, `2d`, `grouped` or `persistent`."""
-    kernels = _kernels(tree)
     if _has_grid_stride(kernels):
         return "persistent"
     if any("GROUP" in name.id for kernel in kernels for name in ast.walk(kernel) if isinstance(name, ast.Name)):
@@ -95,9 +92,9 @@ def _has_grid_stride(kernels: list[ast.FunctionDef]) -> bool:
     return any("PROGRAMS" in step or "NUM_SMS" in step for step in steps)
 
 
-def passes(tree: ast.AST) -> str:
+def passes(kernels: list[ast.FunctionDef]) -> str:
     """`whole` when nothing loops over loads, else `single` or `multi` by the loops that read memory."""
-    counts = [sum(_reads(loop) for loop in ast.walk(kernel) if isinstance(loop, ast.For)) for kernel in _kernels(tree)]
+    counts = [sum(_reads(loop) for loop in ast.walk(kernel) if isinstance(loop, ast.For)) for kernel in kernels]
     most = max(counts, default=0)
     return "whole" if most == 0 else "single" if most == 1 else "multi"
 
@@ -106,9 +103,9 @@ def _reads(node: ast.AST) -> bool:
     return any(name.endswith(".load") for name in _calls(node))
 
 
-def load_path(tree: ast.AST) -> str:
+def load_path(kernels: list[ast.FunctionDef]) -> str:
     """How memory is reached: `pointer`, `block_pointer` or `descriptor`."""
-    calls = [name for kernel in _kernels(tree) for name in _calls(kernel)]
+    calls = [name for kernel in kernels for name in _calls(kernel)]
     if any("tensor_descriptor" in name for name in calls):
         return "descriptor"
     return "block_pointer" if any(name.endswith("make_block_ptr") for name in calls) else "pointer"

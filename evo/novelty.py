@@ -9,8 +9,9 @@ import ast
 import io
 import tokenize
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
+from itertools import islice
 
 from evaluator.source_hash import ast_hash, structure_hash
 from evaluator.syntax import parse
@@ -18,18 +19,36 @@ from evo.candidate import Candidate
 from evo.config_search import NoveltyConfig
 
 
+class Programs(Set[str]):
+    """What was known at one time, without a copy: what is learned later has a later place and does not count."""
+
+    def __init__(self, places: Mapping[str, int], order: Sequence[str], more: frozenset[str]) -> None:
+        self._places, self._order, self._count = places, order, len(order)
+        self._more = frozenset(one for one in more if one not in places)
+
+    def __contains__(self, program: object) -> bool:
+        return program in self._more or self._places.get(program, self._count) < self._count  # type: ignore[call-overload]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from islice(self._order, self._count)
+        yield from self._more
+
+    def __len__(self) -> int:
+        return self._count + len(self._more)
+
+
 class NoveltyGate:
     """Remembers every program and structure that was ever in a batch."""
 
     def __init__(self, config: NoveltyConfig) -> None:
         self._config = config
-        self._programs: set[str] = set()
+        self._programs: dict[str, int] = {}
+        self._order: list[str] = []
         self._structures: set[str] = set()
 
-    @property
-    def programs(self) -> frozenset[str]:
-        """Normalised AST hashes of all batches so far."""
-        return frozenset(self._programs)
+    def programs(self, pending: Iterable[str] = ()) -> Programs:
+        """Normalised AST hashes of all batches so far and of `pending`; batches to come do not change it."""
+        return Programs(self._programs, self._order, frozenset(pending))
 
     def new_program(self, source: str) -> str | None:
         """The normalised AST hash of a program nobody has judged; None for a known one."""
@@ -51,7 +70,9 @@ class NoveltyGate:
 
     def remember(self, candidate: Candidate) -> None:
         """A candidate entered a batch."""
-        self._programs.add(candidate.ast_hash)
+        if candidate.ast_hash not in self._programs:
+            self._programs[candidate.ast_hash] = len(self._order)
+            self._order.append(candidate.ast_hash)
         self._structures.add(candidate.structure)
 
 

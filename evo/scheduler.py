@@ -7,22 +7,24 @@ and draws from streams named by the generation. A resumed run therefore asks the
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from evaluator.autotune import split_autotune
 from evaluator.source_hash import ast_hash, structure_hash
 from evaluator.tunables import extract
 from evaluator.types import Evaluation, KernelSource, Task
-from evo.archive import Archive
+from evo.archive import Archive, Cell
 from evo.asking import Asking
 from evo.bandit import Bandit
 from evo.candidate import Candidate, Record
 from evo.config_search import SearchConfig
-from evo.events import Batch, GenerationEnd
+from evo.events import Batch, Evaluated, GenerationEnd
 from evo.islands import Islands
-from evo.measures import cell_of
+from evo.measures import cell_of, syntax_words
 from evo.novelty import NoveltyGate
 from evo.operators import Draft, RewriteOperator, TuneOperator
 from evo.pareto import costs, front
@@ -33,6 +35,9 @@ from evo.streams import Streams
 from evo.tuning import Tuner
 from policy.types import RewriteStep
 
+ATTEMPTS = 16
+"""Earlier children of a parent that a request shows, the latest ones."""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -41,6 +46,14 @@ class Share:
     tuned: int
     members: tuple[int, ...] = ()
     """The policy for each request that the bandit decided on; others are drawn by weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is kept of every candidate. A whole record is kept only of those that can still have children."""
+
+    structure: str
+    speedup: float | None
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,8 @@ class Scheduler:
         self.family = Family()
         self.source = read
         self.generation = 0
-        self.records: dict[str, Record] = {}
+        self.judged: dict[str, Judged] = {}
+        """Every judged candidate by its id."""
         self.best: Record | None = None
         self.front: list[Record] = []
         """The Pareto front after the last generation."""
@@ -80,12 +94,14 @@ class Scheduler:
         """Drafts of the first generation beside the task's seed; asked for when it is planned."""
         self.bandit = Bandit(config.operators)
         self._config = config
+        self._sized = "code_size" in config.objectives
         self._asking = asking
         self._shares: dict[int, Share] = {}
         self._rewrite = RewriteOperator(asking, config)
         self._tune = TuneOperator(prior, config.tuning.prior_pool)
         self._pending: dict[str, Candidate] = {}
         self._children: dict[str, list[Record]] = {}
+        self._syntax: dict[str, tuple[str, ...]] = {}
         self._offspring: list[Individual] = []
         self._births = 0
         self.in_generation = False
@@ -103,8 +119,20 @@ class Scheduler:
         return {record.id: costs(record) for record in self.front}
 
     def children(self, candidate_id: str) -> list[Record]:
-        """Judged children of a candidate in the order of birth."""
-        return sorted(self._children.get(candidate_id, ()), key=lambda record: record.number)
+        """The latest judged children of a candidate in the order of birth; at most `ATTEMPTS`."""
+        return self._children.get(candidate_id, [])
+
+    def cell(self, record: Record) -> Cell:
+        """Where in the archive a passed candidate belongs."""
+        return cell_of(self._syntax[record.candidate.structure], record.evaluation)
+
+    def news(self, candidate_id: str, evaluation: Evaluation) -> Evaluated:
+        """The event of a verdict, with what a resume would have to read from the source."""
+        candidate = self._pending[candidate_id]
+        known = not evaluation.status.passed or candidate.structure in self._syntax
+        # Once a structure: its configs differ in nothing that is read.
+        syntax = () if known else syntax_words(self.source(candidate.source_sha))
+        return Evaluated(candidate=candidate_id, evaluation=evaluation, syntax=syntax)
 
     def ask(self, count: int) -> Plan:
         """The next batch of at most `count`; empty when nothing new can be thought of. Changes nothing.
@@ -209,36 +237,44 @@ class Scheduler:
             self.gate.remember(candidate)
             self.family.born(candidate.structure, [self._structure(parent) for parent in candidate.parent_ids])
 
-    def tell(self, candidate_id: str, evaluation: Evaluation) -> Record:
+    def tell(self, judged: Evaluated) -> Record:
         """An answer was recorded. Raises KeyError for a candidate that is not pending."""
-        record = Record(candidate=self._pending.pop(candidate_id), evaluation=evaluation)
-        self.records[record.id] = record
+        record = Record(candidate=self._pending.pop(judged.candidate), evaluation=judged.evaluation)
         self.batch.append(record)
-        source = self.source(record.candidate.source_sha)
-        parents = record.candidate.parent_ids
+        kept = record.model_copy(update={"candidate": record.candidate.model_copy(update=_NOT_KEPT)})
+        structure, speedup, parents = record.candidate.structure, record.speedup, record.candidate.parent_ids
+        self.judged[record.id] = Judged(structure, speedup)
         for parent in parents:
-            self._children.setdefault(parent, []).append(record)
-        self.tuner.tell(record, source, self._structure(parents[0]) if parents else None)
-        self.family.judged(record.candidate.structure, math.log(record.speedup) if record.speedup else None)
-        self.bandit.tell(record, self.records[parents[0]] if parents else None)
-        self._offspring.append(self.islands.individual(record, len(source)))
-        if record.passed:
-            self._admit(record, source)
+            self._note_child(parent, kept)
+        source = partial(self.source, record.candidate.source_sha)
+        self.tuner.tell(kept, source, self._structure(parents[0]) if parents else None)
+        self.family.judged(structure, math.log(speedup) if speedup else None)
+        self.bandit.tell(record, self.judged[parents[0]] if parents else None)
+        self._offspring.append(self.islands.individual(kept, self._size(kept) if self._sized else 0))
+        if record.passed and structure not in self._syntax:  # journals of older versions lack the words
+            self._syntax[structure] = judged.syntax or syntax_words(source())
+        if speedup is not None:
+            self.archive.add(self.cell(kept), kept)
+            if self.best is None or speedup > (self.best.speedup or 0.0):
+                self.best = kept
         return record
 
+    def _note_child(self, parent: str, child: Record) -> None:
+        known = self._children.setdefault(parent, [])
+        insort(known, child, key=lambda record: record.number)
+        del known[:-ATTEMPTS]
+
+    def _forget(self) -> None:
+        """Drop the children of those that can have no more: survivors and owners alone are parents."""
+        alive = {record.id for island in self.islands for record in island.records}
+        alive |= {owner.id for owner in self.archive.owners}
+        self._children = {parent: known for parent, known in self._children.items() if parent in alive}
+
     def _structure(self, candidate_id: str) -> str:
-        return self.records[candidate_id].candidate.structure
+        return self.judged[candidate_id].structure
 
     def _size(self, record: Record) -> int:
         return len(self.source(record.candidate.source_sha))
-
-    def _admit(self, record: Record, source: str) -> None:
-        speedup = record.speedup
-        if speedup is None:
-            return
-        self.archive.add(cell_of(source, record.evaluation), record)
-        if self.best is None or speedup > (self.best.speedup or 0.0):
-            self.best = record
 
     def end_generation(self, seconds: float) -> GenerationEnd:
         """Select survivors once the whole batch is judged, and move on."""
@@ -247,9 +283,10 @@ class Scheduler:
         self.islands.advance(self._offspring, self.generation, self.archive, self._size)
         self.bandit.fade()
         self.front = front([*self.front, *self.batch])
+        self._forget()
         summary = GenerationEnd(
             generation=self.generation,
-            evaluations=len(self.records),
+            evaluations=len(self.judged),
             population=tuple(member.record.id for member in self.islands.members),
             archive={"/".join(cell): owner.id for cell, owner in self.archive},
             islands=self.islands.ends(),
@@ -262,5 +299,8 @@ class Scheduler:
         self.in_generation = False
         return summary
 
+
+_NOT_KEPT = {"explanation": "", "messages": (), "answer": "", "sampling": {}}
+"""What only the journal keeps of a candidate: prompts and answers are larger than everything else together."""
 
 _FROM_PROPOSAL = ("explanation", "policy", "policy_version", "messages", "answer", "sampling")

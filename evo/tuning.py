@@ -8,11 +8,13 @@ the answer depends only on the trials and a seed drawn from the campaign's named
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heapreplace
-from itertools import chain
+from functools import cached_property
+from heapq import heappop, heappush
+from itertools import chain, islice
 from statistics import median
 
 import numpy as np
@@ -80,32 +82,52 @@ class Structure:
 
     place: int
     """In the order of birth."""
-    base_source: str
-    space: TunableSpace
+    read: Callable[[], str]
+    """Gives the source of its first candidate."""
     trials: list[Trial] = field(default_factory=list)
     """In the order they were judged."""
     best: Record | None = None
+    score: float | None = None
+    """Best log speedup so far."""
     parent: str | None = None
     """The structure this one was rewritten from."""
+    frozen: list[FrozenTrial] = field(default_factory=list)
+    """The first of `trials` as Optuna's; made when somebody asks."""
+
+    def add(self, record: Record, trial: Trial) -> None:
+        """One more judged config."""
+        self.trials.append(trial)
+        speedup = record.speedup
+        if speedup is not None and (self.best is None or speedup > (self.best.speedup or 0.0)):
+            self.best, self.score = record, trial.value
 
     @property
-    def size(self) -> int:
-        """Number of configs in the space."""
-        return math.prod(len(tunable.choices) for tunable in self.space.tunables)
+    def base_source(self) -> str:
+        """The source of its first candidate."""
+        return self.read()
+
+    @cached_property
+    def space(self) -> TunableSpace:
+        """Its tunables, read from the source when first needed: a resume needs few."""
+        return extract(self.read())
 
     @property
     def seen(self) -> set[tuple[int, ...]]:
         """Configs already judged, as value tuples in the order of the space."""
         return {self.key(trial.config) for trial in self.trials}
 
+    @property
+    def size(self) -> int:
+        """Number of configs in the space."""
+        return math.prod(len(tunable.choices) for tunable in self.space.tunables)
+
     def key(self, config: Mapping[str, int]) -> tuple[int, ...]:
         """A config as a hashable tuple; names that the space lacks do not count."""
         return tuple(config.get(tunable.name, tunable.default) for tunable in self.space.tunables)
 
-    @property
-    def score(self) -> float | None:
-        """Best log speedup so far."""
-        return None if self.best is None else math.log(self.best.speedup or 1.0)
+
+_Entry = tuple[float, int, str]
+"""Negative score, place and key of a structure."""
 
 
 class Tuner:
@@ -114,30 +136,39 @@ class Tuner:
     def __init__(self, config: TuningConfig) -> None:
         self._config = config
         self.structures: dict[str, Structure] = {}
-        self._open: set[str] = set()
+        # Number of trials -> open structures with that many, the most promising first.
+        self._open: dict[int, list[_Entry]] = {}
+        self._listed: dict[str, tuple[int, _Entry]] = {}
+        self._unlisted: set[str] = set()
         self._judged = 0
         # Optuna logs every trial at INFO; the campaign's monitors say what matters.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-    def tell(self, record: Record, source: str, parent: str | None) -> None:
+    def tell(self, record: Record, source: Callable[[], str], parent: str | None) -> None:
         """Learn one judged config. The first record of a structure defines its base source, space and parent."""
         key = record.candidate.structure
         if key not in self.structures:
-            self.structures[key] = Structure(len(self.structures), source, extract(source), parent=parent)
-        structure = self.structures[key]
-        config = dict(record.candidate.config) or structure.space.defaults
-        speedup = record.speedup
-        structure.trials.append(trial_of(config, record.evaluation))
-        if speedup is not None and (structure.best is None or speedup > (structure.best.speedup or 0.0)):
-            structure.best = record
+            self.structures[key] = Structure(len(self.structures), source, parent=parent)
+        self.structures[key].add(record, trial_of(dict(record.candidate.config), record.evaluation))
         self._judged += 1
-        (self._open.add if self.is_open(key) else self._open.discard)(key)
+        self._unlisted.add(key)
+
+    def _list(self, key: str) -> None:
+        """Put a structure where `shares` finds it, or take it away."""
+        structure = self.structures[key]
+        if (known := self._listed.pop(key, None)) is not None:
+            row = self._open[known[0]]
+            del row[bisect_left(row, known[1])]
+        if self.is_open(key):
+            entry = (-(structure.score or 0.0), structure.place, key)
+            insort(self._open.setdefault(len(structure.trials), []), entry)
+            self._listed[key] = (len(structure.trials), entry)
 
     def is_open(self, key: str) -> bool:
         """Whether a structure may get another trial: it passed once, has configs left and trials left."""
         structure = self.structures[key]
-        budget = min(self._config.trials, structure.size - 1)
-        return structure.best is not None and len(structure.trials) - 1 < budget
+        tried = len(structure.trials) - 1
+        return structure.best is not None and tried < self._config.trials and tried < structure.size - 1
 
     def shares(self, count: int) -> Counter[str]:
         """How many of `count` trials each open structure gets, the one most worth a trial first.
@@ -145,20 +176,29 @@ class Tuner:
         Worth is the best so far plus a bonus for few trials (UCB1), counting trials that were just given out. Ties go
         to the older structure. Less than `count` in all when every structure's trials are used up.
         """
+        while self._unlisted:
+            self._list(self._unlisted.pop())
         given: Counter[str] = Counter()
-        # Once per batch, not per trial: a long campaign has thousands of open structures.
-        queue = [self._entry(key, 0) for key in self._open]
-        heapify(queue)
+        rows = {tried: iter(row) for tried, row in self._open.items()}
+        queue: list[_Entry] = []
+        # Of structures with as many trials only the best needs a look: a campaign has thousands of them.
+        for row in rows.values():
+            self._next(row, queue)
         while queue and given.total() < count:
-            _, _, key = queue[0]
+            _, _, key = heappop(queue)
+            structure = self.structures[key]
+            if not given[key]:
+                self._next(rows[len(structure.trials)], queue)
             given[key] += 1
-            if len(self.structures[key].trials) - 1 + given[key] < self._config.trials:
-                heapreplace(queue, self._entry(key, given[key]))
-            else:
-                heappop(queue)
+            if len(structure.trials) - 1 + given[key] < self._config.trials:
+                heappush(queue, self._entry(key, given[key]))
         return given
 
-    def _entry(self, key: str, pending: int) -> tuple[float, int, str]:
+    def _next(self, row: Iterator[_Entry], queue: list[_Entry]) -> None:
+        for _, _, key in islice(row, 1):
+            heappush(queue, self._entry(key, 0))
+
+    def _entry(self, key: str, pending: int) -> _Entry:
         structure = self.structures[key]
         return -self._priority(structure, self._judged + 1, pending), structure.place, key
 
@@ -166,23 +206,20 @@ class Tuner:
         trials = len(structure.trials) + pending
         return (structure.score or 0.0) + EXPLORATION * math.sqrt(2 * math.log(total) / max(1, trials))
 
-    def suggest(self, key: str, count: int, seed: int) -> list[dict[str, int]]:
-        """Up to `count` unseen configs for a structure; fewer when its space runs out.
+    def suggest(self, key: str, seed: int) -> Iterator[dict[str, int]]:
+        """Unseen configs for a structure, the most promising first, until its space runs out.
 
-        Warm start: the best config its parent has by now comes first, fitted to this structure's choices.
+        Warm start: the best config its parent has by now comes first, fitted to this structure's choices. Each config
+        is asked for when it is taken: a sampler takes milliseconds to think of one.
         """
         structure = self.structures[key]
         parent = self.structures.get(structure.parent or "")
         inherited = [fit(structure.space, parent.best.candidate.config)] if parent and parent.best else []
         seen = structure.seen
-        chosen: list[dict[str, int]] = []
         for config in chain(inherited, self._asked(structure, seed)):
-            if len(chosen) == count:
-                break
             if structure.key(config) not in seen:
                 seen.add(structure.key(config))
-                chosen.append(config)
-        return chosen
+                yield config
 
     def _asked(self, structure: Structure, seed: int) -> Iterator[dict[str, int]]:
         study = self._study(structure, seed)
@@ -242,30 +279,30 @@ def _distributions(space: TunableSpace) -> dict[str, BaseDistribution]:
 
 def _frozen(structure: Structure) -> list[FrozenTrial]:
     """A structure's trials as Optuna's, in order."""
-    frozen: list[FrozenTrial] = []
-    confirmed: list[float] = []
-    for trial in structure.trials:
+    done = len(structure.frozen)
+    confirmed = [trial.value for trial in structure.trials[:done] if trial.value is not None and trial.confirmed]
+    for trial in structure.trials[done:]:
         fitted = fit(structure.space, trial.config)
         pruned = trial.value is None or _prunes(trial, confirmed)
         if trial.value is not None and trial.confirmed:
             confirmed.append(trial.value)
-        steps = {SCREEN: trial.screened, CONFIRM: trial.value if trial.confirmed else None}
-        frozen.append(
-            create_trial(
-                # Optuna ignores FAIL trials but ranks PRUNED ones below every completed one, which is what a config
-                # that failed deserves.
-                state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
-                value=None if pruned else trial.value,
-                params={
-                    tunable.name: tunable.choices.index(fitted[tunable.name]) for tunable in structure.space.tunables
-                },
-                distributions=_distributions(structure.space),
-                user_attrs={"config": dict(fitted)},
-                intermediate_values={step: value for step, value in steps.items() if value is not None},
-                constraints={"builds": trial.infeasible},
-            )
-        )
-    return frozen
+        structure.frozen.append(_frozen_trial(structure.space, trial, fitted, pruned))
+    return structure.frozen
+
+
+def _frozen_trial(space: TunableSpace, trial: Trial, fitted: Mapping[str, int], pruned: bool) -> FrozenTrial:
+    steps = {SCREEN: trial.screened, CONFIRM: trial.value if trial.confirmed else None}
+    return create_trial(
+        # Optuna ignores FAIL trials but ranks PRUNED ones below every completed one, which is what a config that
+        # failed deserves.
+        state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
+        value=None if pruned else trial.value,
+        params={tunable.name: tunable.choices.index(fitted[tunable.name]) for tunable in space.tunables},
+        distributions=_distributions(space),
+        user_attrs={"config": dict(fitted)},
+        intermediate_values={step: value for step, value in steps.items() if value is not None},
+        constraints={"builds": trial.infeasible},
+    )
 
 
 def _prunes(trial: Trial, confirmed: list[float]) -> bool:

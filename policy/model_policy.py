@@ -311,10 +311,10 @@ class ModelPolicy:
     def _new(
         self, request: ProposalRequest, found: Sequence[tuple[Child, _Asked]], tools: Usage | None
     ) -> list[Proposal]:
-        known = set(request.taken)
+        known: set[str] = set()
         proposals = []
         for child, asked in found:
-            if child.program in known:
+            if child.program in known or child.program in request.taken:
                 self._outcomes.count("duplicates")
                 continue
             known.add(child.program)

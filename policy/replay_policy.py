@@ -54,8 +54,8 @@ class ReplayPolicy:
         for parent in request.parents:
             program = ast_hash(parent.source.text)
             turns = self._open.get((program, request.operator), [])
-            known = request.taken | {program}
-            fitting = [turn for turn in turns if turn.ast_hash not in known][: request.count - len(children)]
+            new = [turn for turn in turns if turn.ast_hash != program and turn.ast_hash not in request.taken]
+            fitting = new[: request.count - len(children)]
             for turn in fitting:
                 turns.remove(turn)
                 children.append(_proposal(turn, parent.source.text, request.task))

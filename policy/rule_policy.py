@@ -115,8 +115,7 @@ class RulePolicy:
     def _children(self, request: ProposalRequest) -> list[Proposal]:
         rng = np.random.default_rng(request.seed)
         context = RewriteContext.of_task(request.task)
-        taken = set(request.taken)
-        taken |= {ast_hash(parent.source.text) for parent in request.parents}
+        taken = {ast_hash(parent.source.text) for parent in request.parents}
         parents = [parent for parent in request.parents if parses(parent.source.text)]
         children: list[Proposal] = []
         if not parents:
@@ -129,7 +128,7 @@ class RulePolicy:
             if not steps:
                 continue
             program = ast_hash(source)
-            if program not in taken:
+            if program not in taken and program not in request.taken:
                 taken.add(program)
                 children.append(self._proposal(request, parent, context, source, steps))
         return children

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SkipValidation
 
 from evaluator.types import Evaluation, Frozen, KernelSource, Scalar, Split, Task, Timing
 
@@ -61,7 +62,7 @@ class ProposalRequest(Frozen):
     """The direction that children shall take, in words for a prompt."""
     favoured: Mapping[str, float] = Field(default_factory=dict)
     """Rewrite -> how much more often rules draw it than by default."""
-    taken: frozenset[str] = frozenset()
+    taken: Annotated[AbstractSet[str], SkipValidation] = frozenset()
     """Normalised AST hashes already judged in this run: proposing one again is a waste."""
 
 

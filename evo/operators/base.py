@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from evaluator.types import KernelSource, Task
-from evo.archive import Archive
+from evo.archive import Archive, Cell
 from evo.candidate import Record
 from evo.islands import Islands
 from evo.novelty import NoveltyGate
@@ -47,7 +47,11 @@ class SearchView(Protocol):
         ...
 
     def children(self, candidate_id: str) -> Sequence[Record]:
-        """Judged children of a candidate in the order of birth."""
+        """The latest judged children of a candidate in the order of birth."""
+        ...
+
+    def cell(self, record: Record) -> Cell:
+        """Where in the archive a passed candidate belongs."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -10,7 +10,6 @@ from evo.asking import Answers, Asking
 from evo.candidate import Record
 from evo.config_search import SearchConfig
 from evo.islands import Island
-from evo.measures import cell_of
 from evo.operators.base import Draft, SearchView, shown
 from evo.selection import ParentSelector
 from policy.types import Proposal, ProposalRequest
@@ -19,8 +18,6 @@ ROUNDS = 3
 """Times a draft that was not new is asked for again, each time from another parent."""
 INSPIRATIONS = 3
 """Elites of other cells that a request shows."""
-ATTEMPTS = 16
-"""Earlier children of the parent that a request shows, the latest ones."""
 
 
 @dataclass
@@ -108,7 +105,7 @@ class RewriteOperator:
     def _round(
         self, view: SearchView, generation: int, indices: range, pending: Iterable[str], members: Sequence[int]
     ) -> _Round:
-        taken = view.gate.programs.union(pending)
+        taken = view.gate.programs(pending)
         islands = [view.islands.at(generation, index) for index in indices]
         parents = self._parents.choose(view, generation, indices)
         requests = [
@@ -121,7 +118,7 @@ class RewriteOperator:
         return _Round(generation, islands, parents, [*named, *requests[len(named) :]])
 
     def _request(
-        self, view: SearchView, island: Island, parent: Record, generation: int, index: int, taken: frozenset[str]
+        self, view: SearchView, island: Island, parent: Record, generation: int, index: int, taken: Set[str]
     ) -> ProposalRequest:
         return ProposalRequest(
             request_id=f"g{generation:05d}-{index:03d}",
@@ -130,7 +127,7 @@ class RewriteOperator:
             operator=self.name,
             seed=view.streams.seed("policy", generation, index),
             inspirations=tuple(shown(view.source, elite) for elite in self._inspirations(view, parent, generation)),
-            attempts=tuple(shown(view.source, child) for child in view.children(parent.id)[-ATTEMPTS:]),
+            attempts=tuple(shown(view.source, child) for child in view.children(parent.id)),
             taken=taken,
             strategy=island.strategy.text,
             favoured=island.strategy.favoured,
@@ -143,7 +140,7 @@ class RewriteOperator:
         """
         if not self._archive.enabled:
             return []
-        own = cell_of(view.source(parent.candidate.source_sha), parent.evaluation) if parent.passed else None
+        own = view.cell(parent) if parent.passed else None
         others = [owner for cell, owner in view.archive if cell != own and owner.id != parent.id]
         rng = view.streams.generator("inspirations", generation, parent.number)
         chosen = rng.permutation(len(others))[:INSPIRATIONS]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from evaluator.tunables import apply
 from evaluator.types import KernelSource
 from evo.operators.base import Draft, SearchView
@@ -29,9 +31,12 @@ class TuneOperator:
         known = view.tuner.structures[structure]
         best = known.best
         assert best is not None  # shares() only names structures that passed
-        drafts = []
+        wanted = count if self._prior is None else count * self._pool + 1
+        drafts: list[Draft] = []
         # One more than asked: a config can spell a program that was judged under another name.
-        for config in view.tuner.suggest(structure, count * self._pool + 1, seed):
+        for config in islice(view.tuner.suggest(structure, seed), count * self._pool + 1):
+            if len(drafts) == wanted:
+                break
             source = apply(known.base_source, config)
             if view.gate.new_program(source) is not None:
                 drafts.append(

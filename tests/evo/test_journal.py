@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import warnings
@@ -106,6 +107,61 @@ def test_a_full_disk_loses_nothing_already_recorded(tmp_path, monkeypatch):
         book.append("kind", {"number": 2})
     book.close()
     assert path.read_bytes() == before
+
+
+def test_a_disk_that_fails_behind_a_verdict_is_named_by_the_next_event_and_takes_both_back(tmp_path, monkeypatch):
+    path = written(tmp_path / "journal.jsonl", 2)
+    before = path.read_bytes()
+    book = Journal(path, next_seq=2, length=len(before))
+    failures = [OSError(28, "No space left on device")]
+
+    def fails_once(descriptor):
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(os, "fsync", fails_once)
+
+    def judge_and_end():
+        book.append("verdict", {"number": 2}, wait=False)
+        book.append("generation", {"number": 3})
+
+    with pytest.raises(EnvironmentUnusableError, match="No space left on device"):
+        judge_and_end()
+    book.close()
+    assert path.read_bytes() == before
+
+
+def test_what_was_not_waited_for_is_on_the_disk_once_a_later_event_is(tmp_path, monkeypatch):
+    path = tmp_path / "journal.jsonl"
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    book = Journal(path)
+    book.append("verdict", {"number": 0}, wait=False)
+    book.append("verdict", {"number": 1}, wait=False)
+    assert len(journal.read(path)[0]) == 2
+    book.append("generation", {"number": 2})
+    assert synced[-1] == path.stat().st_size
+    book.close()
+
+
+def test_lines_are_what_read_gives(tmp_path):
+    path = written(tmp_path / "journal.jsonl", 3)
+    events, good = journal.read(path)
+    found = list(journal.lines(path))
+    assert [(line.seq, line.kind, json.loads(line.data)) for line, _ in found] == [
+        (event.seq, event.kind, event.data) for event in events
+    ]
+    assert sum(size for _, size in found) == good
+
+
+@pytest.mark.parametrize("line", [1, 2, 3])
+def test_lines_name_a_damaged_one(tmp_path, line):
+    path = written(tmp_path / "journal.jsonl", 4)
+    raw = path.read_bytes().splitlines(keepends=True)
+    raw[line - 1] = raw[line - 1].replace(b"number", b"numbre")
+    path.write_bytes(b"".join(raw))
+    with pytest.raises(JournalError, match=rf"journal\.jsonl:{line}: damaged line: its checksum"):
+        list(journal.lines(path))
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the kernel offers no /dev/full")

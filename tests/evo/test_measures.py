@@ -14,10 +14,12 @@ from evo.measures import (
     cell_of,
     coverage,
     kernel_count,
+    kernels_of,
     load_path,
     occupancy_tercile,
     passes,
     program_mapping,
+    syntax_words,
 )
 from policy.rewrites.base import RewriteContext
 from policy.rewrites.catalogue import catalogue
@@ -48,7 +50,7 @@ def rewritten(task, name):
     ],
 )
 def test_how_programs_map_to_work_is_read_off_the_source(source, mapping):
-    assert program_mapping(ast.parse(source)) == mapping
+    assert program_mapping(kernels_of(ast.parse(source))) == mapping
 
 
 @pytest.mark.parametrize(
@@ -61,19 +63,19 @@ def test_how_programs_map_to_work_is_read_off_the_source(source, mapping):
     ],
 )
 def test_passes_over_memory_are_counted(source, count):
-    assert passes(ast.parse(source)) == count
+    assert passes(kernels_of(ast.parse(source))) == count
 
 
 def test_the_load_path_is_read_off_the_calls():
     text = "import triton\n@triton.jit\ndef k(p):\n    {}\n"
-    assert load_path(ast.parse(text.format("tl.load(p)"))) == "pointer"
-    assert load_path(ast.parse(text.format("tl.load(tl.make_block_ptr(p))"))) == "block_pointer"
-    assert load_path(ast.parse(text.format("tl.make_tensor_descriptor(p)"))) == "descriptor"
+    assert load_path(kernels_of(ast.parse(text.format("tl.load(p)")))) == "pointer"
+    assert load_path(kernels_of(ast.parse(text.format("tl.load(tl.make_block_ptr(p))")))) == "block_pointer"
+    assert load_path(kernels_of(ast.parse(text.format("tl.make_tensor_descriptor(p)")))) == "descriptor"
 
 
 def test_a_cell_has_a_word_for_every_descriptor():
     evaluation = fakes.passed(fakes.KernelSource(text=fakes.SEED), 0.5, 1.0)
-    cell = cell_of(fakes.SEED, evaluation)
+    cell = cell_of(syntax_words(fakes.SEED), evaluation)
     assert dict(zip(DESCRIPTORS, cell, strict=True)) == {
         "bottleneck": "dram",
         "programs": "1d",
@@ -82,7 +84,7 @@ def test_a_cell_has_a_word_for_every_descriptor():
         "occupancy": "middle",
         "kernels": "1",
     }
-    assert cell_of(fakes.SEED, evaluation.model_copy(update={"profile": None}))[0] == "unknown"
+    assert cell_of(syntax_words(fakes.SEED), evaluation.model_copy(update={"profile": None}))[0] == "unknown"
 
 
 @pytest.mark.parametrize(("milliseconds", "tercile"), [(0.1, "low"), (0.5, "middle"), (1.0, "high")])
@@ -101,7 +103,7 @@ def test_coverage_counts_cells_in_which_everything_is_known():
 
 @pytest.mark.parametrize("task", list_tasks())
 def test_every_seed_lies_in_cells_that_coverage_knows(task):
-    tree = ast.parse(seed(task))
+    tree = kernels_of(ast.parse(seed(task)))
     assert program_mapping(tree) in WORDS["programs"]
     assert passes(tree) in WORDS["passes"]
     assert load_path(tree) in WORDS["loads"]

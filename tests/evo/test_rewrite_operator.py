@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from evaluator.types import EvalStatus
-from evo.measures import cell_of
+from evo import scheduler
+from evo.measures import cell_of, syntax_words
 from evo.operators import rewrite
 from policy.rule_policy import RulePolicy
 from tests.evo import fakes
@@ -48,7 +49,7 @@ def test_attempts_are_the_latest_judged_children_of_the_parent_earliest_first(as
     for request in requests:
         parent = request.parents[0].candidate_id
         children = [r for r in born_before(run, request) if parent in r.candidate.parent_ids]
-        wanted = sorted(record.id for record in children)[-rewrite.ATTEMPTS :]
+        wanted = sorted(record.id for record in children)[-scheduler.ATTEMPTS :]
         assert [view.candidate_id for view in request.attempts] == wanted
         assert all(view.evaluation == run.record(view.candidate_id).evaluation for view in request.attempts)
     assert max(len(request.attempts) for request in requests) > 1
@@ -56,7 +57,7 @@ def test_attempts_are_the_latest_judged_children_of_the_parent_earliest_first(as
 
 
 def test_a_parent_with_many_children_shows_the_latest_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr(rewrite, "ATTEMPTS", 2)
+    monkeypatch.setattr(scheduler, "ATTEMPTS", 2)
     run, requests = searched(tmp_path / "run")
     for request in requests:
         parent = request.parents[0].candidate_id
@@ -69,7 +70,7 @@ def test_inspirations_are_passed_elites_of_other_cells_than_the_parents_fastest_
 
     def cell(candidate_id):
         record = run.record(candidate_id)
-        return cell_of(run.source(record.candidate.source_sha).text, record.evaluation)
+        return cell_of(syntax_words(run.source(record.candidate.source_sha).text), record.evaluation)
 
     assert any(request.inspirations for request in requests)
     for request in requests:
