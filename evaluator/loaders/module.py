@@ -32,7 +32,8 @@ def load(path: Path, name: str = "Model") -> Task:
         raise TaskError(f"{path}:{error.lineno}:{error.offset}: {error.msg}", "mend the syntax") from None
     defined = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     if name not in defined:
-        raise TaskError(f"{path}: the module defines no {name}", nearest(name, defined))
+        fix = nearest(name, defined) if name != "Model" else "give file.py:name, or a folder made by `kernevo init`"
+        raise TaskError(f"{path}: the module defines no {name}", fix)
     if name != "Model":
         function = isinstance(defined[name], ast.FunctionDef)
         source += _FUNCTION.format(name=name) if function else f"\n\nModel = {name}\n"
