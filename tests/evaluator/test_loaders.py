@@ -133,3 +133,42 @@ def test_a_task_below_the_cost_of_a_launch_is_too_small_to_time_and_a_sound_one_
     assert "too small to time" in found
     (suite / "level1" / "24_Pick.py").write_text(problem())
     assert reasons(load_task(f"kernelbench:{suite}/level1/24")) == []
+
+
+ROBUST = """import torch
+
+
+def forward_fn(x, weight, shift):
+    return x * weight + shift
+
+
+class Model(torch.nn.Module):
+    def __init__(self, width, start="random", shift=1.0):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(width) if start == "random" else torch.ones(width))
+        self.shift = shift
+
+    def forward(self, x, fn=forward_fn):
+        return fn(x, self.weight, self.shift)
+
+
+def get_inputs(rows=16, width=8):
+    return [torch.randn(rows, width)]
+"""
+
+
+def test_a_robust_kbench_folder_gives_a_workload_for_each_of_its_configs(tmp_path):
+    (tmp_path / "func_forward.py").write_text(ROBUST)
+    config = {f"{kind}_shared_configs": [{"width": 64}] for kind in ("single", "multi")}
+    config |= {f"{kind}_init_configs": [{"start": "random"}] for kind in ("single", "multi")}
+    config |= {"single_input_configs": [{"rows": 512}], "multi_input_configs": [{"rows": 512}, {"rows": 32}]}
+    (tmp_path / "config_forward.json").write_text(json.dumps(config))
+    task = load_task(f"robust_kbench:{tmp_path}")
+    assert task.reference_source.startswith(ROBUST)
+    assert [dict(one.params)["given_rows"] for one in task.workloads] == [512, 32]
+    judge = Judge(task, seed=1)
+    assert [judge.shapes(one).inputs[0].shape for one in task.workloads] == [(512, 64), (32, 64)]
+    assert judge.cases()[0].init_args[1:] == ["random", 1.0]
+    (tmp_path / "config_forward.json").write_text("{]")
+    with pytest.raises(TaskError, match=r"config_forward\.json: JSONDecodeError"):
+        load_task(f"robust_kbench:{tmp_path}")
