@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evaluator.types import Task
 
-PREFIXES = ("kernelbench:", "robust_kbench:")
+PREFIXES = ("kernelbench:", "robust_kbench:", "flashinfer:")
 
 
 def is_foreign(spec: str) -> bool:
@@ -16,11 +16,13 @@ def is_foreign(spec: str) -> bool:
 
 def load(spec: str) -> Task:
     """The task that a spec names; its module is run in another process. Raises `TaskError`."""
-    from evaluator.loaders import kernelbench, module, robust_kbench
+    from evaluator.loaders import flashinfer, kernelbench, module, robust_kbench
 
     if spec.startswith("kernelbench:"):
         return kernelbench.load(spec.removeprefix("kernelbench:"))
     if spec.startswith("robust_kbench:"):
         return robust_kbench.load(spec.removeprefix("robust_kbench:"))
+    if spec.startswith("flashinfer:"):
+        return flashinfer.load(spec.removeprefix("flashinfer:"))
     path, _, name = spec.rpartition(":") if not spec.endswith(".py") else (spec, "", "")
     return module.load(Path(path), name or "Model")

@@ -172,3 +172,34 @@ def test_a_robust_kbench_folder_gives_a_workload_for_each_of_its_configs(tmp_pat
     (tmp_path / "config_forward.json").write_text("{]")
     with pytest.raises(TaskError, match=r"config_forward\.json: JSONDecodeError"):
         load_task(f"robust_kbench:{tmp_path}")
+
+
+def test_a_flashinfer_definition_gives_its_workloads_with_integer_and_scalar_inputs(tmp_path):
+    for folder in ("definitions", "workloads"):
+        (tmp_path / folder / "pick").mkdir(parents=True)
+    definition = {
+        "name": "pick_scaled",
+        "op_type": "pick",
+        "axes": {"rows": {"type": "var"}, "width": {"type": "const", "value": 128}},
+        "inputs": {
+            "x": {"shape": ["rows", "width"], "dtype": "bfloat16"},
+            "index": {"shape": ["rows"], "dtype": "int64"},
+            "scale": {"shape": None, "dtype": "float32"},
+        },
+        "outputs": {"out": {"shape": ["rows"], "dtype": "bfloat16"}},
+        "reference": "def run(x, index, scale):\n    return (x * scale).gather(1, index[:, None])[:, 0]\n",
+    }
+    path = tmp_path / "definitions" / "pick" / "pick_scaled.json"
+    path.write_text(json.dumps(definition))
+    inputs = {"x": {"type": "random"}, "index": {"type": "random"}, "scale": {"type": "scalar", "value": 0.5}}
+    lines = [{"workload": {"axes": {"rows": rows}, "inputs": inputs, "uuid": f"u{rows}"}} for rows in (512, 64)]
+    place = tmp_path / "workloads" / "pick" / "pick_scaled.jsonl"
+    place.write_text("\n".join(map(json.dumps, lines)))
+    task = load_task(f"flashinfer:{path}")
+    assert (task.dtype, [one.name for one in task.workloads]) == ("bfloat16", ["u512", "u64"])
+    assert dict(task.workloads[1].params) == {"rows": 64, "width": 128, "scale": 0.5}
+    x, index, scale = Judge(task, seed=1).cases()[0].inputs
+    assert (x.dtype, index.dtype, scale) == (torch.bfloat16, torch.int64, 0.5)
+    place.write_text(place.read_text().replace('"random"', '"safetensors"'))
+    with pytest.raises(TaskError, match=r"pick_scaled\.jsonl: input x is neither random nor a scalar"):
+        load_task(f"flashinfer:{path}")
