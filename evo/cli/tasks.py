@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,7 +84,7 @@ def check(
 
     A task without a seed kernel, and every problem of a suite, is only loaded and looked at.
     """
-    if task.startswith("kernelbench:") and "/level" not in task:
+    if task.startswith("kernelbench:") and not re.search(r"/level\d+/\d+$", task):
         _check_suite(task, level)
         return
     from evaluator.errors import TaskError
