@@ -40,14 +40,19 @@ def list_tasks() -> list[str]:
 
 
 def load_task(spec: str) -> Task:
-    """A shipped task by name, or a task folder by path. Raises TaskError naming what is wrong and the nearest name."""
+    """A shipped task by name, a task folder by path, or what `evaluator.loaders` reads, which runs a process.
+
+    Raises TaskError naming what is wrong and the nearest name.
+    """
+    from evaluator import loaders
+
     if spec in list_tasks():
         return read_folder(SHIPPED / spec)
     path = Path(spec)
     if path.is_dir():
         return read_folder(path)
-    if path.suffix == ".py" and path.is_file():
-        raise TaskError(f"{path}: is a module, not a task folder", f"kernevo init {path} makes a task from it")
+    if loaders.is_foreign(spec):
+        return loaders.load(spec)
     if "/" in spec or path.suffix:
         raise TaskError(f"{spec}: no such task folder", "give a folder with task.yaml, or a shipped task's name")
     raise TaskError(f"unknown task {spec!r}", nearest(spec, list_tasks()))

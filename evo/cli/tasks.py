@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,16 +21,38 @@ _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON docume
 
 
 @app.command("list")
-def list_(as_json: _JsonOption = False) -> None:
-    """List the shipped tasks."""
+def list_(
+    suite: Annotated[str, typer.Argument(help="kernelbench:PATH; the shipped tasks when left out.")] = "",
+    level: Annotated[int | None, typer.Option(help="Only problems of this level of KernelBench.")] = None,
+    as_json: _JsonOption = False,
+) -> None:
+    """List the shipped tasks, or the problems of a suite."""
     from evaluator.task import list_tasks, load_task
 
+    if suite:
+        _list_suite(suite, level, as_json)
+        return
     tasks = [load_task(name) for name in list_tasks()]
     if as_json:
         output.print_json({"tasks": [document_of(task) for task in tasks]})
         return
     rows = [(task.name, task.family, task.dtype, len(task.workloads), _first_line(task)) for task in tasks]
     output.print_table(("task", "family", "dtype", "workloads", "what it computes"), rows)
+
+
+def _list_suite(suite: str, level: int | None, as_json: bool) -> None:
+    from evaluator.errors import UsageError
+    from evaluator.loaders import kernelbench
+
+    if not suite.startswith("kernelbench:"):
+        raise UsageError(f"{suite}: no suite that can be listed", "kernelbench:PATH")
+    found = kernelbench.problems(Path(suite.removeprefix("kernelbench:")), level)
+    rows = [(f"{suite}/level{one.level}/{one.number}", one.level, one.number, one.name) for one in found]
+    if as_json:
+        keys = ("task", "level", "number", "name")
+        output.print_json({"problems": [dict(zip(keys, row, strict=True)) for row in rows]})
+        return
+    output.print_table(("task", "name"), [(task, name) for task, _, _, name in rows])
 
 
 @app.command()
@@ -52,8 +76,31 @@ def show(
 
 
 @app.command()
-def check(task: _TaskArgument) -> None:
-    """Load a task and judge its seed kernel; exit code 2 when either is at fault."""
+def check(
+    task: Annotated[str, typer.Argument(help="A task, or kernelbench:PATH for all problems of a suite.")],
+    level: Annotated[int | None, typer.Option(help="Only problems of this level of KernelBench.")] = None,
+) -> None:
+    """Load a task and judge its seed kernel; exit code 2 when either is at fault.
+
+    A task without a seed kernel, and every problem of a suite, is only loaded and looked at.
+    """
+    if task.startswith("kernelbench:") and not re.search(r"/level\d+/\d+$", task):
+        _check_suite(task, level)
+        return
+    from evaluator.errors import TaskError
+    from evaluator.quarantine import reasons
+    from evaluator.task import load_task
+
+    loaded = load_task(task)
+    if loaded.seed_source is None:
+        if found := reasons(loaded):
+            raise TaskError(f"{loaded.origin}: quarantined: {'; '.join(found)}", "leave this task out")
+        output.print_facts({"task": loaded.name, "seed kernel": "none", "quarantine": "no reason for it"})
+        return
+    _judge_seed(task)
+
+
+def _judge_seed(task: str) -> None:
     from evo.cli.evaluate import judge
 
     evaluation = judge(task, None, target=None)
@@ -64,6 +111,26 @@ def check(task: _TaskArgument) -> None:
         "latency": f"{evaluation.latency_ms:.4g} ms {evaluation.kind} ({evaluation.target})",
     }
     output.print_facts(facts)
+
+
+def _check_suite(suite: str, level: int | None) -> None:
+    """One row for each problem: ok, quarantined or refused, and why."""
+    from evaluator.errors import TaskError
+    from evaluator.loaders import kernelbench
+    from evaluator.quarantine import reasons
+    from evaluator.task import load_task
+
+    rows = []
+    for problem in kernelbench.problems(Path(suite.removeprefix("kernelbench:")), level):
+        spec = f"{suite}/level{problem.level}/{problem.number}"
+        try:
+            found = reasons(load_task(spec))
+            rows.append((spec, "quarantined" if found else "ok", "; ".join(found)))
+        except TaskError as error:
+            rows.append((spec, "refused", error.message))
+    output.print_table(("task", "state", "why"), rows)
+    if any(state != "ok" for _, state, _ in rows):
+        raise typer.Exit(2)
 
 
 def _first_line(task: Task) -> str:

@@ -85,3 +85,79 @@ def test_a_task_whose_seed_is_wrong_is_at_fault_itself(tmp_path, monkeypatch):
     outcome = call("tasks", "check", "mine")
     assert outcome.code == 2
     assert "seed of task mine is not a correct kernel: syntax_error" in outcome.err
+
+
+ANSWER = """import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def twice_kernel(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < count) * 2.0, mask=at < count)
+
+
+def triton_twice(x: torch.Tensor):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    twice_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return triton_twice(x)
+"""
+PROBLEM = """import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+rows = 4096
+cols = 1024
+
+def get_inputs():
+    return [torch.rand(rows, cols)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    for level, name, text in ((1, "2_Twice", PROBLEM), (1, "10_Small", PROBLEM.replace("4096", "8")), (2, "4_No", "")):
+        (tmp_path / f"level{level}").mkdir(exist_ok=True)
+        (tmp_path / f"level{level}" / f"{name}.py").write_text(text)
+    return f"kernelbench:{tmp_path}"
+
+
+def test_a_suite_is_listed_by_number_and_by_level(suite):
+    document = json.loads(call("tasks", "list", suite, "--level", "1", "--json").out)
+    assert [one["task"] for one in document["problems"]] == [f"{suite}/level1/2", f"{suite}/level1/10"]
+    assert f"{suite}/level2/4" in json.loads(call("tasks", "list", suite, "--json").out)["problems"][2]["task"]
+    assert call("tasks", "list", "nowhere:x").code == 2
+
+
+def test_checking_a_suite_says_of_each_problem_whether_it_can_be_used_and_why_not(suite):
+    outcome = call("tasks", "check", suite)
+    assert outcome.code == 2
+    assert "too small to time" in outcome.out
+    assert "defines no Model" in outcome.out
+    assert call("tasks", "check", f"{suite}/level1/2").code == 0
+
+
+def test_an_answer_in_kernelbench_s_form_is_judged_as_it_is(suite, tmp_path):
+    (tmp_path / "answer.py").write_text(ANSWER)
+    outcome = call("evaluate", str(tmp_path / "answer.py"), "--task", f"{suite}/level1/2")
+    assert outcome.code == 0, outcome.out + outcome.err
+    (tmp_path / "answer.py").write_text(ANSWER.replace("* 2.0", "* 3.0"))
+    outcome = call("evaluate", str(tmp_path / "answer.py"), "--task", f"{suite}/level1/2")
+    assert outcome.code == 3
+    assert "wrong_value" in outcome.out
