@@ -219,6 +219,20 @@ def _controller(result: Mapping[str, Any]) -> str:
     )
 
 
+def _packing(result: Mapping[str, Any]) -> str:
+    def needed(row: Mapping[str, Any]) -> str:
+        return ", ".join("not reached" if one is None else str(one) for one in row["evaluations_to_target"])
+
+    rows = [f"| {name} | {needed(row)} | {max(row['best']):.5f} |" for name, row in result["arms"].items()]
+    seeds = len(result["seeds"])
+    return (
+        f"**The search on a problem without kernels**: {result['circles']} circles in the unit square, sum of radii at "
+        f"least {result['target']}, {seeds} seeds, {result['limit']} evaluations at most; no kernel and no time is "
+        f"involved. {_source(result)}\n\n"
+        "| | evaluations to the target, by seed | largest sum |\n|---|---|---|\n" + "\n".join(rows)
+    )
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluator_throughput": _throughput,
     "controller": _controller,
@@ -230,6 +244,7 @@ SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "abuse": _abuse,
     "policy": _policy,
     "cpu_campaigns": _campaigns,
+    "circle_packing": _packing,
     "calibration": _calibration,
     "modelled_vs_measured": _measured,
 }
