@@ -233,6 +233,16 @@ def _islands(config: CampaignConfig, document: Document) -> Iterator[Problem]:
         yield Problem(where, "search.islands.count", what, "raise `search.population`, four for each island or more")
 
 
+def _shares(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    search = config.search
+    if search.operators.kind == "fixed" and search.tuning.share + search.operators.crossover > 1:
+        where = document.value_position(("search", "operators", "crossover"))
+        what = (
+            f"{search.operators.crossover:g} of a batch and {search.tuning.share:g} for tuning are more than all of it"
+        )
+        yield Problem(where, "search.operators.crossover", what, "lower it or `search.tuning.share`")
+
+
 _SAMPLER_PACKAGES = {"cmaes": ("cmaes",), "gp": ("scipy", "torch")}
 """What Optuna's samplers import beside Optuna itself."""
 
@@ -343,6 +353,7 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _library,
     _objectives,
     _islands,
+    _shares,
     _sampler,
     _prior,
     _playbook,

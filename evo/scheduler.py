@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from evaluator.autotune import split_autotune
 from evaluator.source_hash import ast_hash, structure_hash
@@ -24,7 +24,7 @@ from evo.events import Batch, GenerationEnd
 from evo.islands import Islands
 from evo.measures import cell_of
 from evo.novelty import NoveltyGate
-from evo.operators import Draft, RewriteOperator, TuneOperator
+from evo.operators import CrossoverOperator, Draft, RewriteOperator, TuneOperator, Variation
 from evo.pareto import costs, front
 from evo.population import Individual
 from evo.prior import Prior
@@ -41,6 +41,13 @@ class Share:
     tuned: int
     members: tuple[int, ...] = ()
     """The policy for each request that the bandit decided on; others are drawn by weight."""
+    others: Mapping[str, int] = field(default_factory=dict)
+    """Places of the operators that ask no policy, by name."""
+
+    @property
+    def settled(self) -> int:
+        """Places that no policy is asked for."""
+        return self.tuned + sum(self.others.values())
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ class Scheduler:
         self._shares: dict[int, Share] = {}
         self._rewrite = RewriteOperator(asking, config)
         self._tune = TuneOperator(prior, config.tuning.prior_pool)
+        self._others = variations(config)
         self._pending: dict[str, Candidate] = {}
         self._children: dict[str, list[Record]] = {}
         self._offspring: list[Individual] = []
@@ -113,27 +121,49 @@ class Scheduler:
         """
         if self.generation == 0:
             return self._plan([*self._seed_drafts(), *self.more_seeds()])
-        share = self._shares.get(self.generation) or self._share(count)
-        tuned = self._tune.propose(self, self.generation, share.tuned)
-        programs = {ast_hash(draft.source.text) for draft in tuned}
-        wanted = count - len(tuned)
-        drafts = tuned + self._rewrite.propose(self, self.generation, wanted, programs, share.members)
+        share = self._shares.get(self.generation) or self._share(count, self.generation)
+        drafts = self._tune.propose(self, self.generation, share.tuned)
+        tuned = len(drafts)
+        for name, wanted in share.others.items():
+            drafts += self._others[name].propose(self, self.generation, wanted, _programs(drafts))
+        wanted = count - len(drafts)
+        drafts += self._rewrite.propose(self, self.generation, wanted, _programs(drafts), share.members)
         if len(drafts) < count:
             # Where rewriting has run dry, what is left of the batch goes to the tuner.
-            more = self._tune.propose(self, self.generation, count - len(drafts) + len(tuned))
-            known = {ast_hash(draft.source.text) for draft in drafts}
+            more = self._tune.propose(self, self.generation, count - len(drafts) + tuned)
+            known = _programs(drafts)
             drafts += [draft for draft in more if ast_hash(draft.source.text) not in known]
-        return self._plan(drafts[:count], Counter(self._rewrite.arms[member] for member in share.members))
+        return self._plan(drafts[:count], self._asked(share))
 
-    def _share(self, count: int) -> Share:
-        """How a batch of `count` is divided between tuning and the policies."""
+    def _asked(self, share: Share) -> Counter[str]:
+        """Places by arm, of those that the bandit gave away and that can come to nothing."""
         if self._config.operators.kind == "fixed":
-            return Share(round(self._config.tuning.share * count))
+            return Counter()
+        return Counter(self._rewrite.arms[member] for member in share.members) + Counter(share.others)
+
+    def _share(self, count: int, generation: int) -> Share:
+        """How a batch of `count` is divided between tuning, other operators and the policies."""
+        others = {name: operator for name, operator in self._others.items() if operator.possible(self)}
+        if self._config.operators.kind == "fixed":
+            tuned = round(self._config.tuning.share * count)
+            return Share(tuned, others=self._portions(others, count, count - tuned, generation))
         rewrites = self._rewrite.arms
         can_tune = bool(self.tuner.shares(1))
-        places = self.bandit.divide([*[self._tune.name] * can_tune, *rewrites], count)
-        asked = [rewrites.index(arm) for arm in places if arm != self._tune.name]
-        return Share(count - len(asked), tuple(asked))
+        places = self.bandit.divide([*[self._tune.name] * can_tune, *others, *rewrites], count)
+        given = Counter(places)
+        return Share(
+            given[self._tune.name],
+            tuple(rewrites.index(arm) for arm in places if arm in rewrites),
+            {name: given[name] for name in others if given[name]},
+        )
+
+    def _portions(self, names: Iterable[str], count: int, room: int, generation: int) -> dict[str, int]:
+        """Places of each operator by its configured share of a batch, `room` of them at most."""
+        portions: dict[str, int] = {}
+        for name in names:
+            wanted = portion(getattr(self._config.operators, name), count, generation)
+            portions[name] = min(wanted, room - sum(portions.values()))
+        return {name: places for name, places in portions.items() if places > 0}
 
     def look_ahead(self, count: int) -> None:
         """Build the requests of the next generation, of `count` candidates, from what is known now.
@@ -144,9 +174,9 @@ class Scheduler:
         if not self._asking.ahead or count <= 0:
             return
         # The share is kept: what the batch earns meanwhile cannot change what was already asked.
-        share = self._share(count)
+        share = self._share(count, self.generation + 1)
         self._shares = {self.generation + 1: share}
-        self._rewrite.prepare(self, self.generation + 1, count - share.tuned, share.members)
+        self._rewrite.prepare(self, self.generation + 1, count - share.settled, share.members)
 
     def ask_ahead(self) -> None:
         """Send what `look_ahead` built, once; `ask` collects the answers."""
@@ -261,6 +291,21 @@ class Scheduler:
         self.generation += 1
         self.in_generation = False
         return summary
+
+
+def variations(config: SearchConfig) -> dict[str, Variation]:
+    """The operators beside tuning and rewriting that a config switches on, by name."""
+    every: list[Variation] = [CrossoverOperator(config)]
+    return {operator.name: operator for operator in every if getattr(config.operators, operator.name) > 0}
+
+
+def portion(share: float, count: int, generation: int) -> int:
+    """Places of a batch of `count` for a share of it. Less than a place adds up to one over several generations."""
+    return math.floor(share * count * (generation + 1)) - math.floor(share * count * generation)
+
+
+def _programs(drafts: Sequence[Draft]) -> set[str]:
+    return {ast_hash(draft.source.text) for draft in drafts}
 
 
 _FROM_PROPOSAL = ("explanation", "policy", "policy_version", "messages", "answer", "sampling")

@@ -1,7 +1,8 @@
 """Variation operators: each turns what the search knows into drafts of new candidates."""
 
-from evo.operators.base import Draft, SearchView, shown
+from evo.operators.base import Draft, SearchView, Variation, shown
+from evo.operators.crossover import CrossoverOperator
 from evo.operators.rewrite import RewriteOperator
 from evo.operators.tune import TuneOperator
 
-__all__ = ["Draft", "RewriteOperator", "SearchView", "TuneOperator", "shown"]
+__all__ = ["CrossoverOperator", "Draft", "RewriteOperator", "SearchView", "TuneOperator", "Variation", "shown"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -48,6 +48,20 @@ class SearchView(Protocol):
 
     def children(self, candidate_id: str) -> Sequence[Record]:
         """Judged children of a candidate in the order of birth."""
+        ...
+
+
+class Variation(Protocol):
+    """An operator that makes children of what was judged without asking a policy: an arm of its own."""
+
+    name: str
+
+    def possible(self, view: SearchView) -> bool:
+        """Whether there is anything that it could work on."""
+        ...
+
+    def propose(self, view: SearchView, generation: int, count: int, pending: Iterable[str] = ()) -> list[Draft]:
+        """Up to `count` new drafts; `pending` holds programs (normalised AST hashes) of the same batch."""
         ...
 
 
