@@ -234,13 +234,12 @@ def _islands(config: CampaignConfig, document: Document) -> Iterator[Problem]:
 
 
 def _shares(config: CampaignConfig, document: Document) -> Iterator[Problem]:
-    search = config.search
-    if search.operators.kind == "fixed" and search.tuning.share + search.operators.crossover > 1:
-        where = document.value_position(("search", "operators", "crossover"))
-        what = (
-            f"{search.operators.crossover:g} of a batch and {search.tuning.share:g} for tuning are more than all of it"
-        )
-        yield Problem(where, "search.operators.crossover", what, "lower it or `search.tuning.share`")
+    operators, tuned = config.search.operators, config.search.tuning.share
+    if operators.kind == "fixed" and tuned + operators.crossover + operators.repair > 1:
+        key = "crossover" if operators.crossover > 0 else "repair"
+        where = document.value_position(("search", "operators", key))
+        what = f"{operators.crossover + operators.repair:g} of a batch and {tuned:g} for tuning are more than all of it"
+        yield Problem(where, f"search.operators.{key}", what, "lower it or `search.tuning.share`")
 
 
 _SAMPLER_PACKAGES = {"cmaes": ("cmaes",), "gp": ("scipy", "torch")}

@@ -7,7 +7,7 @@ and draws from streams named by the generation. A resumed run therefore asks the
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +24,7 @@ from evo.events import Batch, GenerationEnd
 from evo.islands import Islands
 from evo.measures import cell_of
 from evo.novelty import NoveltyGate
-from evo.operators import CrossoverOperator, Draft, RewriteOperator, TuneOperator, Variation
+from evo.operators import CrossoverOperator, Draft, RepairOperator, RewriteOperator, TuneOperator, Variation
 from evo.pareto import costs, front
 from evo.population import Individual
 from evo.prior import Prior
@@ -32,6 +32,9 @@ from evo.selection import Family
 from evo.streams import Streams
 from evo.tuning import Tuner
 from policy.types import RewriteStep
+
+KEPT_FAILURES = 32
+"""Failures that can still be repaired, the latest ones."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Scheduler:
         self.source = read
         self.generation = 0
         self.records: dict[str, Record] = {}
+        self.failures: deque[Record] = deque(maxlen=KEPT_FAILURES)
         self.best: Record | None = None
         self.front: list[Record] = []
         """The Pareto front after the last generation."""
@@ -277,6 +281,8 @@ class Scheduler:
         self.islands.advance(self._offspring, self.generation, self.archive, self._size)
         self.bandit.fade()
         self.front = front([*self.front, *self.batch])
+        # By birth: in which order verdicts come in is up to the judge.
+        self.failures.extend(sorted((one for one in self.batch if not one.passed), key=lambda one: one.number))
         summary = GenerationEnd(
             generation=self.generation,
             evaluations=len(self.records),
@@ -295,7 +301,7 @@ class Scheduler:
 
 def variations(config: SearchConfig) -> dict[str, Variation]:
     """The operators beside tuning and rewriting that a config switches on, by name."""
-    every: list[Variation] = [CrossoverOperator(config)]
+    every: list[Variation] = [CrossoverOperator(config), RepairOperator()]
     return {operator.name: operator for operator in every if getattr(config.operators, operator.name) > 0}
 
 

@@ -2,7 +2,17 @@
 
 from evo.operators.base import Draft, SearchView, Variation, shown
 from evo.operators.crossover import CrossoverOperator
+from evo.operators.repair import RepairOperator
 from evo.operators.rewrite import RewriteOperator
 from evo.operators.tune import TuneOperator
 
-__all__ = ["CrossoverOperator", "Draft", "RewriteOperator", "SearchView", "TuneOperator", "Variation", "shown"]
+__all__ = [
+    "CrossoverOperator",
+    "Draft",
+    "RepairOperator",
+    "RewriteOperator",
+    "SearchView",
+    "TuneOperator",
+    "Variation",
+    "shown",
+]

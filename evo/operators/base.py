@@ -42,6 +42,16 @@ class SearchView(Protocol):
     gate: NoveltyGate
     family: Family
 
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """Everything that was judged, by id."""
+        ...
+
+    @property
+    def failures(self) -> Sequence[Record]:
+        """What failed of late in finished generations, in the order of birth."""
+        ...
+
     def source(self, sha: str) -> str:
         """Text of a stored source."""
         ...
