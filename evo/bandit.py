@@ -1,8 +1,9 @@
 """What operators and policies earn, and who gets the next requests.
 
-An arm is `tune`, or `rewrite/` and the policy that was asked. Its reward for a child is max(0, child - max(parent,
-baseline)) in log speedup, divided by what the child cost; older rewards count less with every generation. The next
-request goes to the arm with the largest upper confidence bound (discounted UCB, Garivier and Moulines 2008).
+An arm is `tune`, `crossover`, `repair`, or `rewrite/` and the policy that was asked. Its reward for a child is
+max(0, child - max(parent, baseline)) in log speedup, divided by what the child cost; older rewards count less with
+every generation. The next request goes to the arm with the largest upper confidence bound (discounted UCB, Garivier
+and Moulines 2008).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Candidate(Frozen):
     generation: int
     parent_ids: tuple[str, ...] = ()
     operator: str
-    """`seed`, `rewrite`, `tune` …"""
+    """`seed`, `rewrite`, `tune`, `crossover`, `repair`."""
     island: int = 0
     """The island whose parent it is a child of; the seed belongs to all."""
     arm: str = ""

@@ -233,6 +233,15 @@ def _islands(config: CampaignConfig, document: Document) -> Iterator[Problem]:
         yield Problem(where, "search.islands.count", what, "raise `search.population`, four for each island or more")
 
 
+def _shares(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    operators, tuned = config.search.operators, config.search.tuning.share
+    if operators.kind == "fixed" and tuned + operators.crossover + operators.repair > 1:
+        key = "crossover" if operators.crossover > 0 else "repair"
+        where = document.value_position(("search", "operators", key))
+        what = f"{operators.crossover + operators.repair:g} of a batch and {tuned:g} for tuning are more than all of it"
+        yield Problem(where, f"search.operators.{key}", what, "lower it or `search.tuning.share`")
+
+
 _SAMPLER_PACKAGES = {"cmaes": ("cmaes",), "gp": ("scipy", "torch")}
 """What Optuna's samplers import beside Optuna itself."""
 
@@ -343,6 +352,7 @@ _RULES: tuple[Callable[[CampaignConfig, Document], Iterator[Problem]], ...] = (
     _library,
     _objectives,
     _islands,
+    _shares,
     _sampler,
     _prior,
     _playbook,

@@ -56,10 +56,16 @@ class IslandsConfig(Section):
 
 
 class OperatorsConfig(Section):
-    """How a batch is divided between tuning and rewriting, and among policies."""
+    """How a batch is divided between tuning, rewriting, crossover and repair, and among policies."""
 
     kind: Literal["fixed", "bandit"] = "fixed"
     """`fixed`: by `search.tuning.share` and the policies' `weight`; `bandit`: more to what gained most of late."""
+    crossover: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of a batch, taken from rewriting, that gives a kernel the rewrites of another that it lacks; with `bandit`
+    anything above 0 makes it an arm."""
+    repair: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of a batch, taken from rewriting, that tries failed children again without their last rewrite or with
+    another argument of it; with `bandit` anything above 0 makes it an arm."""
     decay: Annotated[float, Field(gt=0, le=1)] = 0.95
     """What a gain still counts a generation later."""
     exploration: Annotated[float, Field(ge=0)] = 0.5

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from evaluator.autotune import split_autotune
@@ -26,7 +26,7 @@ from evo.events import Batch, Evaluated, GenerationEnd
 from evo.islands import Islands
 from evo.measures import cell_of, syntax_words
 from evo.novelty import NoveltyGate
-from evo.operators import Draft, RewriteOperator, TuneOperator
+from evo.operators import CrossoverOperator, Draft, Failure, RepairOperator, RewriteOperator, TuneOperator, Variation
 from evo.pareto import costs, front
 from evo.population import Individual
 from evo.prior import Prior
@@ -37,6 +37,8 @@ from policy.types import RewriteStep
 
 ATTEMPTS = 16
 """Earlier children of a parent that a request shows, the latest ones."""
+KEPT_FAILURES = 32
+"""Failures that can still be repaired, the latest ones."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,13 @@ class Share:
     tuned: int
     members: tuple[int, ...] = ()
     """The policy for each request that the bandit decided on; others are drawn by weight."""
+    others: Mapping[str, int] = field(default_factory=dict)
+    """Places of the operators that ask no policy, by name."""
+
+    @property
+    def settled(self) -> int:
+        """Places that no policy is asked for."""
+        return self.tuned + sum(self.others.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,7 @@ class Scheduler:
         self.generation = 0
         self.judged: dict[str, Judged] = {}
         """Every judged candidate by its id."""
+        self.failures: deque[Failure] = deque(maxlen=KEPT_FAILURES)
         self.best: Record | None = None
         self.front: list[Record] = []
         """The Pareto front after the last generation."""
@@ -99,8 +109,10 @@ class Scheduler:
         self._shares: dict[int, Share] = {}
         self._rewrite = RewriteOperator(asking, config)
         self._tune = TuneOperator(prior, config.tuning.prior_pool)
+        self._others = variations(config)
         self._pending: dict[str, Candidate] = {}
         self._children: dict[str, list[Record]] = {}
+        self._parents: dict[str, Record] = {}
         self._syntax: dict[str, tuple[str, ...]] = {}
         self._offspring: list[Individual] = []
         self._births = 0
@@ -141,27 +153,49 @@ class Scheduler:
         """
         if self.generation == 0:
             return self._plan([*self._seed_drafts(), *self.more_seeds()])
-        share = self._shares.get(self.generation) or self._share(count)
-        tuned = self._tune.propose(self, self.generation, share.tuned)
-        programs = {ast_hash(draft.source.text) for draft in tuned}
-        wanted = count - len(tuned)
-        drafts = tuned + self._rewrite.propose(self, self.generation, wanted, programs, share.members)
+        share = self._shares.get(self.generation) or self._share(count, self.generation)
+        drafts = self._tune.propose(self, self.generation, share.tuned)
+        tuned = len(drafts)
+        for name, wanted in share.others.items():
+            drafts += self._others[name].propose(self, self.generation, wanted, _programs(drafts))
+        wanted = count - len(drafts)
+        drafts += self._rewrite.propose(self, self.generation, wanted, _programs(drafts), share.members)
         if len(drafts) < count:
             # Where rewriting has run dry, what is left of the batch goes to the tuner.
-            more = self._tune.propose(self, self.generation, count - len(drafts) + len(tuned))
-            known = {ast_hash(draft.source.text) for draft in drafts}
+            more = self._tune.propose(self, self.generation, count - len(drafts) + tuned)
+            known = _programs(drafts)
             drafts += [draft for draft in more if ast_hash(draft.source.text) not in known]
-        return self._plan(drafts[:count], Counter(self._rewrite.arms[member] for member in share.members))
+        return self._plan(drafts[:count], self._asked(share))
 
-    def _share(self, count: int) -> Share:
-        """How a batch of `count` is divided between tuning and the policies."""
+    def _asked(self, share: Share) -> Counter[str]:
+        """Places by arm, of those that the bandit gave away and that can come to nothing."""
         if self._config.operators.kind == "fixed":
-            return Share(round(self._config.tuning.share * count))
+            return Counter()
+        return Counter(self._rewrite.arms[member] for member in share.members) + Counter(share.others)
+
+    def _share(self, count: int, generation: int) -> Share:
+        """How a batch of `count` is divided between tuning, other operators and the policies."""
+        others = {name: operator for name, operator in self._others.items() if operator.possible(self)}
+        if self._config.operators.kind == "fixed":
+            tuned = round(self._config.tuning.share * count)
+            return Share(tuned, others=self._portions(others, count, count - tuned, generation))
         rewrites = self._rewrite.arms
         can_tune = bool(self.tuner.shares(1))
-        places = self.bandit.divide([*[self._tune.name] * can_tune, *rewrites], count)
-        asked = [rewrites.index(arm) for arm in places if arm != self._tune.name]
-        return Share(count - len(asked), tuple(asked))
+        places = self.bandit.divide([*[self._tune.name] * can_tune, *others, *rewrites], count)
+        given = Counter(places)
+        return Share(
+            given[self._tune.name],
+            tuple(rewrites.index(arm) for arm in places if arm in rewrites),
+            {name: given[name] for name in others if given[name]},
+        )
+
+    def _portions(self, names: Iterable[str], count: int, room: int, generation: int) -> dict[str, int]:
+        """Places of each operator by its configured share of a batch, `room` of them at most."""
+        portions: dict[str, int] = {}
+        for name in names:
+            wanted = portion(getattr(self._config.operators, name), count, generation)
+            portions[name] = min(wanted, room - sum(portions.values()))
+        return {name: places for name, places in portions.items() if places > 0}
 
     def look_ahead(self, count: int) -> None:
         """Build the requests of the next generation, of `count` candidates, from what is known now.
@@ -172,9 +206,9 @@ class Scheduler:
         if not self._asking.ahead or count <= 0:
             return
         # The share is kept: what the batch earns meanwhile cannot change what was already asked.
-        share = self._share(count)
+        share = self._share(count, self.generation + 1)
         self._shares = {self.generation + 1: share}
-        self._rewrite.prepare(self, self.generation + 1, count - share.tuned, share.members)
+        self._rewrite.prepare(self, self.generation + 1, count - share.settled, share.members)
 
     def ask_ahead(self) -> None:
         """Send what `look_ahead` built, once; `ask` collects the answers."""
@@ -229,6 +263,7 @@ class Scheduler:
         self.batch = []
         self.in_generation = True
         self.best_before_batch = self.best.id if self.best else None
+        self._parents = self._possible_parents()
         made = Counter(candidate.arm for candidate in batch.candidates)
         for arm, requests in batch.asked.items():
             self.bandit.miss(arm, max(0, requests - made[arm]))
@@ -259,15 +294,28 @@ class Scheduler:
                 self.best = kept
         return record
 
+    def _possible_parents(self) -> dict[str, Record]:
+        """Whose children a batch can hold, by id."""
+        alive = [record for island in self.islands for record in island.records]
+        return {one.id: one for one in (*alive, *self.archive.owners, *(failure.base for failure in self.failures))}
+
+    def _failure(self, record: Record) -> Failure | None:
+        """A failed child with its first parent, which it can be taken up from; None without one."""
+        parents = record.candidate.parent_ids
+        base = self._parents.get(parents[0]) if parents else None
+        kept = record.model_copy(update={"candidate": record.candidate.model_copy(update=_NOT_KEPT)})
+        return None if base is None else Failure(base, kept)
+
     def _note_child(self, parent: str, child: Record) -> None:
         known = self._children.setdefault(parent, [])
         insort(known, child, key=lambda record: record.number)
         del known[:-ATTEMPTS]
 
     def _forget(self) -> None:
-        """Drop the children of those that can have no more: survivors and owners alone are parents."""
+        """Drop the children of those that can have no more: survivors, owners and late failures alone are parents."""
         alive = {record.id for island in self.islands for record in island.records}
         alive |= {owner.id for owner in self.archive.owners}
+        alive |= {failure.record.id for failure in self.failures}
         self._children = {parent: known for parent, known in self._children.items() if parent in alive}
 
     def _structure(self, candidate_id: str) -> str:
@@ -283,6 +331,9 @@ class Scheduler:
         self.islands.advance(self._offspring, self.generation, self.archive, self._size)
         self.bandit.fade()
         self.front = front([*self.front, *self.batch])
+        # By birth: in which order verdicts come in is up to the judge.
+        failed = sorted((one for one in self.batch if not one.passed), key=lambda one: one.number)
+        self.failures.extend(filter(None, map(self._failure, failed)))
         self._forget()
         summary = GenerationEnd(
             generation=self.generation,
@@ -302,5 +353,21 @@ class Scheduler:
 
 _NOT_KEPT = {"explanation": "", "messages": (), "answer": "", "sampling": {}}
 """What only the journal keeps of a candidate: prompts and answers are larger than everything else together."""
+
+
+def variations(config: SearchConfig) -> dict[str, Variation]:
+    """The operators beside tuning and rewriting that a config switches on, by name."""
+    every: list[Variation] = [CrossoverOperator(config), RepairOperator()]
+    return {operator.name: operator for operator in every if getattr(config.operators, operator.name) > 0}
+
+
+def portion(share: float, count: int, generation: int) -> int:
+    """Places of a batch of `count` for a share of it. Less than a place adds up to one over several generations."""
+    return math.floor(share * count * (generation + 1)) - math.floor(share * count * generation)
+
+
+def _programs(drafts: Sequence[Draft]) -> set[str]:
+    return {ast_hash(draft.source.text) for draft in drafts}
+
 
 _FROM_PROPOSAL = ("explanation", "policy", "policy_version", "messages", "answer", "sampling")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,6 +31,14 @@ class Draft:
     arm: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A candidate that failed, and its first parent."""
+
+    base: Record
+    record: Record
+
+
 class SearchView(Protocol):
     """The scheduler's state as operators see it. They read it and never change it."""
 
@@ -42,6 +50,11 @@ class SearchView(Protocol):
     gate: NoveltyGate
     family: Family
 
+    @property
+    def failures(self) -> Sequence[Failure]:
+        """What failed of late in finished generations, in the order of birth."""
+        ...
+
     def source(self, sha: str) -> str:
         """Text of a stored source."""
         ...
@@ -52,6 +65,20 @@ class SearchView(Protocol):
 
     def cell(self, record: Record) -> Cell:
         """Where in the archive a passed candidate belongs."""
+        ...
+
+
+class Variation(Protocol):
+    """An operator that makes children of what was judged without asking a policy: an arm of its own."""
+
+    name: str
+
+    def possible(self, view: SearchView) -> bool:
+        """Whether there is anything that it could work on."""
+        ...
+
+    def propose(self, view: SearchView, generation: int, count: int, pending: Iterable[str] = ()) -> list[Draft]:
+        """Up to `count` new drafts; `pending` holds programs (normalised AST hashes) of the same batch."""
         ...
 
 

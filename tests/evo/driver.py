@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evo.campaign import Campaign
 from evo.config import CampaignConfig
+from policy.rule_policy import RulePolicy
 from tests.evo import fakes
 
 
@@ -27,7 +28,12 @@ def config(evaluations: int = 60, split: str = "train") -> CampaignConfig:
     )
 
 
-POLICIES = {"fake": fakes.FakePolicy, "async": fakes.AsyncFakePolicy, "async_rule": fakes.AsyncRulePolicy}
+POLICIES = {
+    "fake": fakes.FakePolicy,
+    "rule": RulePolicy,
+    "async": fakes.AsyncFakePolicy,
+    "async_rule": fakes.AsyncRulePolicy,
+}
 
 
 def campaign(path: Path, mode: str, pause: float = 0.0, policy: str = "fake", split: str = "train") -> Campaign:
