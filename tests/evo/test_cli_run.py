@@ -117,10 +117,10 @@ def test_a_full_disk_ends_with_4_and_the_resume_command(workplace, monkeypatch):
 
     append = Journal.append
 
-    def fill_up(self, kind, data):
+    def fill_up(self, kind, data, **how):
         if self._next_seq == 12:
             raise EnvironmentUnusableError("journal.jsonl: cannot be written: No space left on device", "free space")
-        return append(self, kind, data)
+        return append(self, kind, data, **how)
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "append", fill_up)
