@@ -59,10 +59,10 @@ def _differs(task: Task, plain: list[Any], answer: list[Any]) -> bool:
 
 def _too_small(task: Task, target: str, seed: int) -> list[str]:
     """Workloads whose bytes a GPU moves in less time than starting one kernel takes, with no flops declared."""
-    machine = hardware.get(target)
+    machine, judge = hardware.get(target), Judge(task, seed)
     found = []
     for workload in task.workloads:
-        moved = workload.bytes_moved or Judge(task, seed).shapes(workload).bytes_moved
+        moved = workload.bytes_moved or judge.shapes(workload).bytes_moved
         seconds = max(moved / machine.dram_bytes_per_s, (workload.flops or 0) / machine.peak_flops(task.dtype))
         if seconds < machine.launch_s / 2:
             found.append(f"{workload.name} is too small to time: {moved:,} bytes take {seconds * 1e6:.2g} us")

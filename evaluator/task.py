@@ -63,7 +63,7 @@ def read_folder(folder: Path) -> Task:
     yaml_path = folder / "task.yaml"
     document = _document(yaml_path)
     raw: dict[str, Any] = document.data
-    reference = _read(folder / "reference.py")
+    reference = read_text(folder / "reference.py")
     parameters = shape_parameters(reference, str(folder / "reference.py"))
     seed = folder / "seed.py"
     fields = dict(raw)
@@ -83,7 +83,7 @@ def read_folder(folder: Path) -> Task:
     fields.setdefault("name", folder.resolve().name)
     fields.update(
         reference_source=reference,
-        seed_source=_read(seed) if seed.is_file() else None,
+        seed_source=read_text(seed) if seed.is_file() else None,
         origin=str(folder),
     )
     return _validated(fields, document)
@@ -91,7 +91,7 @@ def read_folder(folder: Path) -> Task:
 
 def _document(path: Path) -> Document:
     try:
-        document = parse(_read(path), str(path))
+        document = parse(read_text(path), str(path))
     except UsageError as error:
         raise TaskError(error.message, error.hint) from None
     if not isinstance(document.data, dict):
@@ -116,11 +116,12 @@ def _validated(fields: Mapping[str, Any], document: Document) -> Task:
         raise TaskError(f"{where}: {name}: {first['msg']}", "docs/tasks.md describes every key") from None
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path, fix: str = "a task folder holds task.yaml and reference.py") -> str:
+    """A file of a task. Raises TaskError with `fix` where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise TaskError(f"{path}: {error.strerror}", "a task folder holds task.yaml and reference.py") from None
+        raise TaskError(f"{path}: {error.strerror}", fix) from None
     except UnicodeDecodeError:
         raise TaskError(f"{path}: not UTF-8 text", "save the file as UTF-8") from None
 

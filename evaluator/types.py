@@ -307,6 +307,16 @@ class Profile(Frozen):
     counters_reason: str = ""
     """Why counters that were asked for are missing."""
 
+    @property
+    def registers(self) -> int | None:
+        """Of each thread of the kernel that takes most; None where no kernel's are known."""
+        return max((kernel.registers for kernel in self.resources), default=None)
+
+    @property
+    def shared_bytes(self) -> int | None:
+        """Of each program of the kernel that takes most; None where no kernel's are known."""
+        return max((kernel.shared_bytes for kernel in self.resources), default=None)
+
 
 class StageRecord(Frozen):
     """One stage of the cascade: what it said and what it cost."""

@@ -20,22 +20,12 @@ def _energy(evaluation: Evaluation) -> float | None:
     return geometric_mean(known) if len(known) == len(values) else None
 
 
-def _registers(evaluation: Evaluation) -> float | None:
-    profile = evaluation.profile
-    return max((float(kernel.registers) for kernel in profile.resources), default=None) if profile else None
-
-
-def _shared_memory(evaluation: Evaluation) -> float | None:
-    profile = evaluation.profile
-    return max((float(kernel.shared_bytes) for kernel in profile.resources), default=None) if profile else None
-
-
 # All are minimised.
 COSTS: Mapping[str, Callable[[Evaluation], float | None]] = {
     "latency_ms": lambda evaluation: evaluation.latency_ms,
     "energy_mj": _energy,
-    "registers": _registers,
-    "shared_bytes": _shared_memory,
+    "registers": lambda evaluation: evaluation.profile.registers if evaluation.profile else None,
+    "shared_bytes": lambda evaluation: evaluation.profile.shared_bytes if evaluation.profile else None,
     "max_error": lambda evaluation: evaluation.max_error,
 }
 

@@ -26,12 +26,12 @@ def _speedup(evaluation: Evaluation, source_size: int) -> float:
 
 def _registers(evaluation: Evaluation, source_size: int) -> float:
     profile = evaluation.profile
-    return float(max((kernel.registers for kernel in profile.resources), default=0)) if profile else 0.0
+    return float(profile.registers or 0) if profile else 0.0
 
 
 def _shared_memory(evaluation: Evaluation, source_size: int) -> float:
     profile = evaluation.profile
-    return float(max((kernel.shared_bytes for kernel in profile.resources), default=0)) if profile else 0.0
+    return float(profile.shared_bytes or 0) if profile else 0.0
 
 
 def _code_size(evaluation: Evaluation, source_size: int) -> float:

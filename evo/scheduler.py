@@ -113,6 +113,7 @@ class Scheduler:
         self._pending: dict[str, Candidate] = {}
         self._children: dict[str, list[Record]] = {}
         self._parents: dict[str, Record] = {}
+        """Whose children the batch can hold, where failures are repaired."""
         self._syntax: dict[str, tuple[str, ...]] = {}
         self._offspring: list[Individual] = []
         self._births = 0
@@ -263,7 +264,8 @@ class Scheduler:
         self.batch = []
         self.in_generation = True
         self.best_before_batch = self.best.id if self.best else None
-        self._parents = self._possible_parents()
+        if RepairOperator.name in self._others:
+            self._parents = self._possible_parents()
         made = Counter(candidate.arm for candidate in batch.candidates)
         for arm, requests in batch.asked.items():
             self.bandit.miss(arm, max(0, requests - made[arm]))
@@ -276,7 +278,7 @@ class Scheduler:
         """An answer was recorded. Raises KeyError for a candidate that is not pending."""
         record = Record(candidate=self._pending.pop(judged.candidate), evaluation=judged.evaluation)
         self.batch.append(record)
-        kept = record.model_copy(update={"candidate": record.candidate.model_copy(update=_NOT_KEPT)})
+        kept = _kept(record)
         structure, speedup, parents = record.candidate.structure, record.speedup, record.candidate.parent_ids
         self.judged[record.id] = Judged(structure, speedup)
         for parent in parents:
@@ -303,8 +305,7 @@ class Scheduler:
         """A failed child with its first parent, which it can be taken up from; None without one."""
         parents = record.candidate.parent_ids
         base = self._parents.get(parents[0]) if parents else None
-        kept = record.model_copy(update={"candidate": record.candidate.model_copy(update=_NOT_KEPT)})
-        return None if base is None else Failure(base, kept)
+        return None if base is None else Failure(base, _kept(record))
 
     def _note_child(self, parent: str, child: Record) -> None:
         known = self._children.setdefault(parent, [])
@@ -353,6 +354,10 @@ class Scheduler:
 
 _NOT_KEPT = {"explanation": "", "messages": (), "answer": "", "sampling": {}}
 """What only the journal keeps of a candidate: prompts and answers are larger than everything else together."""
+
+
+def _kept(record: Record) -> Record:
+    return record.model_copy(update={"candidate": record.candidate.model_copy(update=_NOT_KEPT)})
 
 
 def variations(config: SearchConfig) -> dict[str, Variation]:

@@ -18,11 +18,9 @@ def load(spec: str) -> Task:
     """The task that a spec names; its module is run in another process. Raises `TaskError`."""
     from evaluator.loaders import flashinfer, kernelbench, module, robust_kbench
 
-    if spec.startswith("kernelbench:"):
-        return kernelbench.load(spec.removeprefix("kernelbench:"))
-    if spec.startswith("robust_kbench:"):
-        return robust_kbench.load(spec.removeprefix("robust_kbench:"))
-    if spec.startswith("flashinfer:"):
-        return flashinfer.load(spec.removeprefix("flashinfer:"))
+    suites = {"kernelbench": kernelbench.load, "robust_kbench": robust_kbench.load, "flashinfer": flashinfer.load}
+    suite, _, place = spec.partition(":")
+    if suite in suites:
+        return suites[suite](place)
     path, _, name = spec.rpartition(":") if not spec.endswith(".py") else (spec, "", "")
     return module.load(Path(path), name or "Model")

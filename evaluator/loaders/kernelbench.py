@@ -15,6 +15,9 @@ from evaluator.loaders.loading import module_task, read_source
 from evaluator.nearest import nearest
 from evaluator.types import Task
 
+PLACE = re.compile(r"(.+)/level(\d+)/(\d+)")
+"""Of one problem; anything else is a whole suite."""
+
 
 class Problem(NamedTuple):
     """One problem; `source` is empty where it still has to be read from `path`."""
@@ -24,6 +27,11 @@ class Problem(NamedTuple):
     name: str
     path: Path
     source: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where in its suite it is: `level1/24`."""
+        return f"level{self.level}/{self.number}"
 
 
 def problems(root: Path, level: int | None = None) -> list[Problem]:
@@ -38,7 +46,7 @@ def problems(root: Path, level: int | None = None) -> list[Problem]:
 
 def load(place: str) -> Task:
     """The task of `PATH/levelN/NUMBER`. Raises `TaskError`."""
-    match = re.fullmatch(r"(.+)/level(\d+)/(\d+)", place)
+    match = PLACE.fullmatch(place)
     if not match:
         raise TaskError(f"kernelbench:{place}: names no problem", "kernelbench:PATH/level1/24")
     level, number = int(match[2]), int(match[3])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.errors import TaskError
-from evaluator.task import TOLERANCES, shape_parameters
+from evaluator.task import TOLERANCES, read_text, shape_parameters
 from evaluator.types import OpPolicy, Task, Tolerance, Workload
 
 TIMEOUT_S = 300.0
@@ -49,13 +49,8 @@ def module_task(name: str, path: Path, source: str, op_policy: OpPolicy, family:
 
 
 def read_source(path: Path) -> str:
-    """A Python file's text. Raises `TaskError`."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise TaskError(f"{path}: {error.strerror}", "give the path of a Python file") from None
-    except UnicodeDecodeError:
-        raise TaskError(f"{path}: not UTF-8 text", "save the file as UTF-8") from None
+    """The text of a Python file, or of JSON. Raises `TaskError`."""
+    return read_text(path, "give the path of a Python file")
 
 
 def _fix(cause: str) -> str:

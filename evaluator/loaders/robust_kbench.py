@@ -67,9 +67,7 @@ def _combination(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
                 found.append(({**init, **shared}, {**inputs, **shared}))
         values = [value for one, other in found for value in (*one.values(), *other.values())]
     except (ValueError, TypeError, AttributeError) as error:
-        raise TaskError(
-            f"{path}: {type(error).__name__}: {error}", "single_input_configs: a list of mappings"
-        ) from None
+        raise TaskError(f"{path}: {type(error).__name__}: {error}", _FIX) from None
     if not found or not all(isinstance(value, int | float | str) for value in values):
         raise TaskError(f"{path}: holds no configs of numbers and texts", _FIX)
     return found

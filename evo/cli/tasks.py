@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +46,7 @@ def _list_suite(suite: str, level: int | None, as_json: bool) -> None:
     if not suite.startswith("kernelbench:"):
         raise UsageError(f"{suite}: no suite that can be listed", "kernelbench:PATH")
     found = kernelbench.problems(Path(suite.removeprefix("kernelbench:")), level)
-    rows = [(f"{suite}/level{one.level}/{one.number}", one.level, one.number, one.name) for one in found]
+    rows = [(f"{suite}/{one.place}", one.level, one.number, one.name) for one in found]
     if as_json:
         keys = ("task", "level", "number", "name")
         output.print_json({"problems": [dict(zip(keys, row, strict=True)) for row in rows]})
@@ -84,13 +83,14 @@ def check(
 
     A task without a seed kernel, and every problem of a suite, is only loaded and looked at.
     """
-    if task.startswith("kernelbench:") and not re.search(r"/level\d+/\d+$", task):
-        _check_suite(task, level)
-        return
     from evaluator.errors import TaskError
+    from evaluator.loaders import kernelbench
     from evaluator.quarantine import reasons
     from evaluator.task import load_task
 
+    if task.startswith("kernelbench:") and not kernelbench.PLACE.fullmatch(task):
+        _check_suite(task, level)
+        return
     loaded = load_task(task)
     if loaded.seed_source is None:
         if found := reasons(loaded):
@@ -122,7 +122,7 @@ def _check_suite(suite: str, level: int | None) -> None:
 
     rows = []
     for problem in kernelbench.problems(Path(suite.removeprefix("kernelbench:")), level):
-        spec = f"{suite}/level{problem.level}/{problem.number}"
+        spec = f"{suite}/{problem.place}"
         try:
             found = reasons(load_task(spec))
             rows.append((spec, "quarantined" if found else "ok", "; ".join(found)))

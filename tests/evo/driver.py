@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evo.campaign import Campaign
 from evo.config import CampaignConfig
+from evo.run import Run
 from policy.rule_policy import RulePolicy
 from tests.evo import fakes
 
@@ -42,6 +43,14 @@ def campaign(path: Path, mode: str, pause: float = 0.0, policy: str = "fake", sp
     made = Campaign(config(split=split), path, **parts) if mode == "start" else Campaign.resume(path, **parts)
     made.task = fakes.task()
     return made
+
+
+def searched(path: Path, chosen: CampaignConfig, policy: str = "rule") -> Run:
+    """A finished run of another config."""
+    running = campaign(path, "start", policy=policy)
+    running.config = chosen
+    running.run()
+    return Run.load(path)
 
 
 if __name__ == "__main__":

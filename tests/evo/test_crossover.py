@@ -13,13 +13,12 @@ from evo.bandit import reward
 from evo.config_search import SearchConfig
 from evo.operators.crossover import lacking, replayed
 from evo.report.data import by_rewrite
-from evo.run import Run
 from evo.scheduler import portion
 from policy.rewrites import RewriteContext, apply_steps, catalogue
 from policy.types import RewriteStep
 from tests.evo import fakes
 from tests.evo.configs import load_mapping
-from tests.evo.driver import campaign, config
+from tests.evo.driver import config, searched
 from tests.evo.made import record
 from tests.evo.test_resume import resumed_from_cuts, state
 
@@ -29,13 +28,6 @@ CONTEXT = RewriteContext.of_task(fakes.task())
 def settings(evaluations=60, search=(), **operators):
     found = {"population": 6, "offspring": 6, "operators": {"crossover": 0.3, **operators}, **dict(search)}
     return config(evaluations).model_copy(update={"search": SearchConfig.model_validate(found)})
-
-
-def searched(path, chosen, policy="rule"):
-    running = campaign(path, "start", policy=policy)
-    running.config = chosen
-    running.run()
-    return Run.load(path)
 
 
 def crossed(run):

@@ -13,12 +13,11 @@ from evo.bandit import reward
 from evo.config_search import SearchConfig
 from evo.operators.repair import REPAIRABLE, REPAIRS, other_arguments, own_steps
 from evo.report.data import by_rewrite
-from evo.run import Run
 from policy.rewrites import RewriteContext, RewriteError, apply_steps, catalogue
 from policy.types import RewriteStep
 from tests.evo import fakes
 from tests.evo.configs import load_mapping
-from tests.evo.driver import campaign, config
+from tests.evo.driver import config, searched
 from tests.evo.test_resume import resumed_from_cuts, state
 
 CONTEXT = RewriteContext.of_task(fakes.task())
@@ -51,13 +50,6 @@ class Suspicious(Strict):
 def settings(evaluations=60, **operators):
     found = {"population": 6, "offspring": 6, "operators": {"repair": 0.35, **operators}}
     return config(evaluations).model_copy(update={"search": SearchConfig.model_validate(found)})
-
-
-def searched(path, chosen, policy="rule"):
-    running = campaign(path, "start", policy=policy)
-    running.config = chosen
-    running.run()
-    return Run.load(path)
 
 
 def repairs(run):
