@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_processes import shared_processes
-from benchmarks.learning.pairs import HELD_OUT, TRAINING, every_child
+from benchmarks.learning.pairs import TASKS, every_child
 from benchmarks.learning.records import Measured, append, cut_torn_line, read, slim
 from evaluator.backends import create
 from evaluator.protocol import Evaluator
@@ -89,7 +89,7 @@ def measure(name: str, settings: Mapping[str, Any], book: Book) -> None:
 def main() -> int:
     """Measure, print what there is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", default=[*TRAINING, *HELD_OUT])
+    parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--evaluator", choices=["gpu", "cpu"], default="gpu")
     parser.add_argument("--at-once", type=int, default=2, help="tasks at once; each has workers of its own")
     parser.add_argument("--workers", type=int, help="candidates at once of each task")

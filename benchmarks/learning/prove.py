@@ -1,7 +1,10 @@
 """Does the policy learn? Trains and judges base, SFT, SFT + RL and SFT + RL on shuffled rewards, on held-out tasks too.
 
-    python -m benchmarks.learning.prove --base MODEL --out FOLDER [--seeds 0 1 2] [--seconds 480] [--measured FILE]
-    python -m benchmarks.learning.conclude FOLDER        # the intervals and the claim, when all seeds are done
+    python -m benchmarks.learning.prove --base MODEL --out FOLDER/1 --fold 1 [--seeds 0 1 2] [--seconds 480]
+    python -m benchmarks.learning.prove --base MODEL --out FOLDER/2 --fold 2
+    python -m benchmarks.learning.conclude FOLDER/1 FOLDER/2        # the intervals and the claim, when all is done
+
+The second fold trains on what the first one holds out, and the other way round.
 
 Every answer that can be given was measured before (`benchmarks.learning.measure`): rewards are looked up in that table
 and all arms are judged alike. Each phase of each seed leaves a file in FOLDER; the same command goes on where it was
@@ -19,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.common import provenance
 from benchmarks.learning.arms import ProofSettings, Seed, Split, write
-from benchmarks.learning.pairs import HELD_OUT, TRAINING
+from benchmarks.learning.pairs import FOLDS
 from benchmarks.learning.records import content, read
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -28,12 +31,18 @@ UNFINISHED = 3
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return arguments_parser(__doc__ or "").parse_args(words)
+
+
+def arguments_parser(description: str) -> argparse.ArgumentParser:
+    """What a proof is asked for."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, required=True, help="folder of a chat model")
     parser.add_argument("--out", type=Path, required=True, help="folder that phases leave their files in")
     parser.add_argument("--measured", type=Path, default=RESULTS / "learning_measured.jsonl.gz")
-    parser.add_argument("--training", nargs="+", default=TRAINING)
-    parser.add_argument("--held-out", nargs="+", default=HELD_OUT)
+    parser.add_argument("--fold", type=int, choices=sorted(FOLDS), default=1, help="which half of the tasks trains")
+    parser.add_argument("--training", nargs="+", help="other tasks to train on than the fold's")
+    parser.add_argument("--held-out", nargs="+", help="other tasks to hold out than the fold's")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no phase after so many seconds")
     parser.add_argument("--answers", type=int, default=16, help="to each prompt, of each arm")
@@ -47,14 +56,16 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--answer-tokens", type=int, default=96)
     parser.add_argument("--context-tokens", type=int, default=4096)
-    return parser.parse_args(words)
+    return parser
 
 
 def settings_of(options: argparse.Namespace) -> ProofSettings:
     """Leaves 1 with a line when there is no table, or when FOLDER was begun with other settings."""
     if not options.measured.is_file():
         raise SystemExit(f"{options.measured}: no table of measured answers; benchmarks.learning.measure makes it")
+    training, held_out = FOLDS[options.fold]
     given = {name: getattr(options, name) for name in ProofSettings.model_fields}
+    given |= {"training": options.training or training, "held_out": options.held_out or held_out}
     given |= {"base": str(options.base), "measured": hashlib.sha256(content(options.measured)).hexdigest()[:16]}
     settings = ProofSettings.model_validate(given)
     path = options.out / "settings.json"

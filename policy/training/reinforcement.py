@@ -25,6 +25,7 @@ from policy.training.base_model import lora
 from policy.training.rollouts import Rollout, Rollouts
 from policy.training.sampling import PER_SEQUENCE
 from policy.training.settings import TrainingSettings
+from policy.training.shared_prompts import answer_logits
 from policy.training.watching import Steps, Watch, Watched, quiet
 
 SIGMA = "mismatch.json"
@@ -150,8 +151,8 @@ class EvolutionTrainer(Watched, GRPOTrainer):  # type: ignore[misc]  # TRL is no
     ) -> tuple[torch.Tensor, torch.Tensor]:
         answers = ids[:, -keep:]
         with self.accelerator.autocast():
-            logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=keep + 1, use_cache=False).logits
-        logits = logits[:, :-1].float() / self.temperature
+            logits = answer_logits(model, ids, mask, keep, share=not self.args.gradient_checkpointing)
+        logits = logits.float() / self.temperature
         allowed = allowed_tokens(answers, mask[:, -keep:], trees, logits.size(-1))
         logs = logits.masked_fill(~allowed, -torch.inf).log_softmax(-1)
         chosen = logs.gather(2, answers[:, :, None])[:, :, 0]

@@ -35,10 +35,10 @@ class Counting:
 
 
 def test_training_and_held_out_pairs_have_no_task_in_common_and_are_many():
-    assert not set(pairs.TRAINING) & set(pairs.HELD_OUT)
-    assert len(pairs.pairs(pairs.TRAINING)) >= 8
-    assert len(pairs.pairs(pairs.HELD_OUT)) >= 8
-    assert all(len(task.workloads) == 1 for task in pairs.pairs(pairs.TRAINING))
+    assert not set(pairs.FOLDS[1][0]) & set(pairs.FOLDS[1][1])
+    assert len(pairs.pairs(pairs.FOLDS[1][0])) >= 8
+    assert len(pairs.pairs(pairs.FOLDS[1][1])) >= 8
+    assert all(len(task.workloads) == 1 for task in pairs.pairs(pairs.FOLDS[1][0]))
 
 
 def test_a_parent_has_a_child_for_each_answer():
@@ -75,7 +75,7 @@ def test_what_our_own_harness_failed_on_is_judged_again(tmp_path):
     assert row.evaluation.status == EvalStatus.PASSED
 
 
-@pytest.mark.parametrize("name", [*pairs.TRAINING, *pairs.HELD_OUT])
+@pytest.mark.parametrize("name", [*pairs.FOLDS[1][0], *pairs.FOLDS[1][1]])
 def test_what_applies_under_one_shape_alone_is_measured_too(name):
     task = load_task(name)
     measured = {child.sha for _, child in pairs.every_child(task, task.seed_source)}
