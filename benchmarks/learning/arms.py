@@ -120,7 +120,9 @@ class Seed:
         if arm == SFT:
             # Half the rows of a step of reinforcement learning: there are not many elite steps, and what is learned by
             # heart leaves nothing to explore.
-            rate = {"steps": settings.sft_steps, "learning_rate": settings.sft_rate}
+            rate: dict[str, Any] = {"steps": settings.sft_steps, "learning_rate": settings.sft_rate}
+            # Its rows share no prompt, those of a group do: as many prompts go through the model at once.
+            rate["micro_batch"] = max(settings.micro_batch // settings.group, 1)
             wanted = settings.of_method("sft", self._seed, prompts=max(settings.prompts // 2, 1), **rate)
         else:
             more = {"adapter": str(self._folder / SFT), "shuffled": arm == SHUFFLED}
