@@ -1,9 +1,10 @@
 """What the arms of `benchmarks.learning.prove` say: figures, intervals, the claim. Needs no GPU and no model.
 
-    python -m benchmarks.learning.conclude FOLDER [--model NAME] [--result FILE]
+    python -m benchmarks.learning.conclude FOLDER [FOLDER] [--model NAME] [--result FILE]
 
-Reads all seeds in FOLDER, writes benchmarks/results/learning_proof.json with the curves and exits 1 when the claim does
-not hold: it is then said so, and nothing is tuned until it does. Exits 2 when a seed is not done.
+Reads all seeds in each FOLDER; of two folds every pair is judged by those who never saw it. Writes
+benchmarks/results/learning_proof.json with the curves and exits 1 when the claim does not hold: it is then said so, and
+nothing is tuned until it does. Exits 2 when a seed is not done.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ NEEDED = (
     "load_average_before",
     "gpu",
     "timing_kind",
-    "prompts",
 )
 Found = dict[str, list[list[Judged]]]
 """By pair: the judged answers to each of its prompts."""
@@ -99,8 +99,8 @@ def _interval(deltas: np.ndarray[Any, Any], draw: Draw) -> dict[str, float]:
     return {name: round(float(value), 5) for name, value in (("mean", deltas.mean()), ("low", low), ("high", high))}
 
 
-def conclude(folder: Path, model: str) -> dict[str, Any]:
-    """The result of all seeds. Leaves 2 with a line where one is not done."""
+def done_seeds(folder: Path) -> list[Path]:
+    """The folder of each seed. Leaves 2 with a line where one is not done."""
     seeds = sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
     undone = [f"{path.name}/{name}" for path in seeds for name, done in phases(path).items() if not done.is_file()]
     if undone or not seeds:
@@ -108,25 +108,48 @@ def conclude(folder: Path, model: str) -> dict[str, Any]:
             f"{folder}: not done: {', '.join(undone) or 'anything'}; benchmarks.learning.prove does it", file=sys.stderr
         )
         raise SystemExit(2)
-    found = {split: {arm: [load(path / f"{arm}.{split}.json") for path in seeds] for arm in ARMS} for split in SPLITS}
-    free = {arm: [load(path / f"{arm}.{FREE}.json") for path in seeds] for arm in (BASE, SFT)}
+    return seeds
+
+
+def conclude(folders: Sequence[Path], model: str) -> dict[str, Any]:
+    """The result of all folds. Leaves 2 with a line where a seed is not done, or is not in every fold."""
+    folds = [done_seeds(folder) for folder in folders]
+    numbers = [int(path.name) for path in folds[0]]
+    if any([int(path.name) for path in seeds] != numbers for seeds in folds):
+        print(
+            f"{folders[0]} and {folders[1]}: not of the same seeds; benchmarks.learning.prove adds some",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
+
+    def of_seeds(name: str) -> list[Found]:
+        """Of each seed all folds' pairs, which differ."""
+        return [
+            {pair: one for path in paths for pair, one in load(path / name).items()}
+            for paths in zip(*folds, strict=True)
+        ]
+
+    found = {split: {arm: of_seeds(f"{arm}.{split}.json") for arm in ARMS} for split in SPLITS}
+    free = {arm: of_seeds(f"{arm}.{FREE}.json") for arm in (BASE, SFT)}
     own, seen = found["held_out"], found["training"]
-    told = json.loads((seeds[0] / "provenance.json").read_text(encoding="utf-8"))
-    took = [json.loads((path / "seconds.json").read_text(encoding="utf-8")) for path in seeds]
+    every = [path for seeds in folds for path in seeds]
+    told = [json.loads((path / "provenance.json").read_text(encoding="utf-8")) for path in every]
+    settings = [json.loads((folder / "settings.json").read_text(encoding="utf-8")) for folder in folders]
     return {
         "model": model,
-        "seeds": [int(path.name) for path in seeds],
-        "pairs": {split: sorted(found[split][BASE][0]) for split in SPLITS},
+        "seeds": numbers,
+        "folds": [{split: sorted(load(seeds[0] / f"{BASE}.{split}.json")) for split in SPLITS} for seeds in folds],
         "arms": {split: {WORDS[arm]: figures(part[arm]) for arm in ARMS} for split, part in found.items()},
         "valid_without_constraint": {WORDS[arm]: figures(part)["valid"] for arm, part in free.items()},
         "rl_minus_sft": difference(own[RL], own[SFT]),
         "shuffled_minus_sft": difference(own[SHUFFLED], own[SFT]),
         "rl_minus_shuffled": difference(own[RL], own[SHUFFLED]),
         "rl_minus_sft_on_training": difference(seen[RL], seen[SFT]),
-        "curves": {WORDS[arm]: [read_metrics(path / arm / "metrics.jsonl") for path in seeds] for arm in ARMS[1:]},
-        "settings": json.loads((folder / "settings.json").read_text(encoding="utf-8")) | {"base": model},
-        "seconds": took,
-        **{name: told[name] for name in NEEDED},
+        "curves": {WORDS[arm]: [read_metrics(path / arm / "metrics.jsonl") for path in every] for arm in ARMS[1:]},
+        "settings": [one | {"base": model} for one in settings],
+        "seconds": [json.loads((path / "seconds.json").read_text(encoding="utf-8")) for path in every],
+        "prompts": [one["prompts"] for one in told],
+        **{name: told[0][name] for name in NEEDED},
     }
 
 
@@ -143,11 +166,11 @@ def holds(result: Mapping[str, Any]) -> dict[str, bool]:
 def main(words: list[str] | None = None) -> int:
     """Write the result, print it; 1 when the claim does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="the --out of benchmarks.learning.prove")
+    parser.add_argument("folders", type=Path, nargs="+", help="the --out of benchmarks.learning.prove, of each fold")
     parser.add_argument("--model", default="SmolLM2-135M-Instruct", help="its name in the result")
     parser.add_argument("--result", type=Path, default=RESULT)
     options = parser.parse_args(words)
-    result = conclude(options.folder, options.model)
+    result = conclude(options.folders, options.model)
     claim = holds(result)
     write(options.result, {**result, "claim": claim})
     for part, arms in result["arms"].items():

@@ -53,7 +53,7 @@ def children(task: Task, parent: str) -> list[tuple[RewriteStep, KernelSource]]:
 def every_child(task: Task, parent: str) -> list[tuple[RewriteStep, KernelSource]]:
     """The children of a shipped task's parent under any of its shapes, each once: what applies can depend on the
     shape."""
-    found = {}
+    found: dict[str, tuple[RewriteStep, KernelSource]] = {}
     for number in range(len(task.workloads)):
         found |= {child.sha: (step, child) for step, child in children(narrowed(task, number), parent)}
     return list(found.values())

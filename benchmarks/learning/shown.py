@@ -51,16 +51,23 @@ def write_curves(results: Path, folder: Path) -> list[Path]:
 
 
 def _section(result: Row, figure: str) -> str:
-    pairs = result["pairs"]
+    folds = "; ".join(_fold(pairs) for pairs in result["folds"])
     head = (
-        f"**Learning** ({result['gpu']}): {result['model']} chooses rewrites; trained on {len(pairs['training'])} "
-        f"(task, shape) pairs, judged on {len(pairs['held_out'])} of other tasks, "
+        f"**Learning** ({result['gpu']}): {result['model']} chooses rewrites; {folds}. "
         f"{len(result['seeds'])} training seeds, timings *{result['timing_kind']}*. "
         f"{_verdict(result['claim'])} Commit {result['commit'][:10]}, `{result['command'].strip()}`."
     )
     free = ", ".join(f"{arm} {share:.1%}" for arm, share in result["valid_without_constraint"].items())
     return "\n\n".join(
         [head, _arms(result["arms"]), _differences(result), f"Valid answers of a free sampler: {free}.", _link(figure)]
+    )
+
+
+def _fold(pairs: Mapping[str, Sequence[str]]) -> str:
+    tasks = {split: ", ".join(sorted({pair.split("@")[0] for pair in names})) for split, names in pairs.items()}
+    return (
+        f"trained on {len(pairs['training'])} (task, shape) pairs of {tasks['training']}, "
+        f"judged on {len(pairs['held_out'])} of {tasks['held_out']}"
     )
 
 

@@ -45,7 +45,8 @@ def cache_name(model: Any) -> str:
 def _distinct(prompts: Sequence[Sequence[int]], masks: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
     """The first row with each prompt, and for each row the place of its prompt among those."""
     places: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-    chosen, owners = [], []
+    chosen: list[int] = []
+    owners: list[int] = []
     for row, (tokens, real) in enumerate(zip(prompts, masks, strict=True)):
         key = (tuple(tokens), tuple(real))
         if key not in places:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the packages of the extra train")
 
-from benchmarks.learning import conclude, measure, pairs, prove, records, shown
+from benchmarks.learning import conclude, measure, pairs, prove, records, shown, warm_up
 from benchmarks.learning.arms import Seed, Split
 from evaluator.task import load_task
 from evaluator.types import EvalStatus, Evaluation, KernelSource, Timing
@@ -81,13 +81,78 @@ def test_every_arm_is_trained_and_judged_on_pairs_it_never_saw(proved, tmp_path)
     found = json.loads((tmp_path / "learning_proof.json").read_text())
     assert code == (0 if all(found["claim"].values()) else 1)
     assert set(found["arms"]["held_out"]) == set(conclude.WORDS.values())
-    assert not {pair.split("@")[0] for pair in found["pairs"]["training"]} & {
-        pair.split("@")[0] for pair in found["pairs"]["held_out"]
-    }
+    (pairs_of,) = found["folds"]
+    assert {pair.split("@")[0] for pair in pairs_of["training"]} == {"softmax"}
+    assert {pair.split("@")[0] for pair in pairs_of["held_out"]} == {"swiglu"}
     assert found["arms"]["held_out"]["SFT + RL"]["valid"] == 1.0
     assert found["timing_kind"] == "measured"
     assert found["curves"]["SFT + RL"][0][0]["step"] == 1
     assert "SFT + RL on shuffled rewards" in shown.sections(tmp_path, "figures")
+
+
+def exchanged(proved, out):
+    """The other fold, made of the first one's answers: what was held out was trained on."""
+    shutil.copytree(proved, out)
+    names = {"training": "held_out", "held_out": "training"}
+    for path in (proved / "0").glob("*.json"):
+        arm, _, split = path.stem.partition(".")
+        if split in names:
+            shutil.copy(path, out / "0" / f"{arm}.{names[split]}.json")
+    return out
+
+
+def test_two_folds_are_judged_together_each_pair_by_those_who_never_saw_it(proved, tmp_path):
+    other = exchanged(proved, tmp_path / "other")
+    both = conclude.conclude([proved, other], "tiny")
+    parts = [conclude.conclude([folder], "tiny") for folder in (proved, other)]
+    assert both["rl_minus_sft"]["pairs"] == sum(part["rl_minus_sft"]["pairs"] for part in parts)
+    means = [part["arms"]["held_out"]["SFT"]["mean_reward"] for part in parts]
+    assert min(means) <= both["arms"]["held_out"]["SFT"]["mean_reward"] <= max(means)
+    assert both["arms"]["held_out"] != parts[0]["arms"]["held_out"]
+    assert [len(rows) for rows in both["curves"].values()] == [2, 2, 2]
+
+
+def test_folds_of_other_seeds_are_refused(proved, tmp_path, capsys):
+    other = exchanged(proved, tmp_path / "other")
+    (other / "0").rename(other / "1")
+    with pytest.raises(SystemExit) as refused:
+        conclude.main([str(proved), str(other), "--result", str(tmp_path / "r.json")])
+    assert refused.value.code == 2
+    assert "not of the same seeds" in capsys.readouterr().err
+
+
+def test_the_second_fold_trains_on_what_the_first_one_holds_out(model, table, tmp_path):
+    settings = [
+        prove.settings_of(prove.arguments([*words(model, table, tmp_path / fold)[:6], "--fold", fold])) for fold in "12"
+    ]
+    assert settings[0].training == settings[1].held_out
+    assert settings[0].held_out == settings[1].training
+    assert not set(settings[0].training) & set(settings[0].held_out)
+
+
+def test_the_warm_up_keeps_the_most_steps_with_half_the_variety_of_the_base():
+    rows = [{"steps": steps, "different": share} for steps, share in ((0, 0.4), (3, 0.39), (6, 0.2), (12, 0.19))]
+    assert warm_up.chosen(rows) == 6
+    assert warm_up.chosen([{**row, "different": 0.4 if not row["steps"] else 0.1} for row in rows]) == 3
+
+
+def test_variety_is_the_share_of_different_children_in_each_group():
+    group = [Judged(0.1, program) for program in ("a", "a", "b", "c")]
+    assert warm_up.different({"softmax@a": [group], "softmax@b": [group[:2] * 2]}, 4) == (0.75 + 0.25) / 2
+    assert warm_up.different({"softmax@a": [group]}, 2) == (0.5 + 1.0) / 2
+
+
+def test_the_warm_up_looks_at_training_tasks_alone_and_does_nothing_twice(model, table, tmp_path):
+    given = [*words(model, table, tmp_path / "out"), "--steps", "1"]
+    assert warm_up.main(given) == 0
+    found = json.loads((tmp_path / "out" / "warm_up.json").read_text())
+    assert [row["steps"] for row in found["rows"]] == [0, 1]
+    assert found["chosen"] == 1
+    assert not list((tmp_path / "out").rglob("*held_out*"))
+    adapter = tmp_path / "out" / "1" / "sft" / "adapter_model.safetensors"
+    before = adapter.stat().st_mtime_ns
+    assert warm_up.main(given) == 0
+    assert adapter.stat().st_mtime_ns == before
 
 
 def test_what_is_done_is_not_done_again_and_what_is_lost_is(model, table, proved):

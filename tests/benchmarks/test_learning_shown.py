@@ -29,7 +29,10 @@ def result():
         "model": "SmolLM2-135M-Instruct",
         "seeds": [0, 1],
         "timing_kind": "measured",
-        "pairs": {"training": ["softmax@a", "softmax@b"], "held_out": ["matmul@a"]},
+        "folds": [
+            {"training": ["softmax@a", "softmax@b"], "held_out": ["matmul@a"]},
+            {"training": ["matmul@a"], "held_out": ["softmax@a", "softmax@b"]},
+        ],
         "arms": {"training": arms, "held_out": arms},
         "valid_without_constraint": {"base": 0.01, "SFT": 0.98},
         "rl_minus_sft": interval,
@@ -61,6 +64,7 @@ def test_without_a_result_the_page_says_that_nothing_was_measured(tmp_path):
 def test_every_arm_difference_and_part_of_the_claim_is_in_the_page(results):
     page = shown.sections(results, "figures")
     assert "not measured yet" not in page
+    assert "trained on 2 (task, shape) pairs of softmax, judged on 1 of matmul; trained on 1" in page
     assert "| held out | SFT + RL | 0.325 |" in page
     assert "| RL - SFT | +0.100 | [+0.050, +0.150] | [+0.070, +0.130] |" in page
     assert "| shuffled rewards - SFT | -0.020 |" in page
