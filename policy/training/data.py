@@ -122,6 +122,11 @@ def dpo_rows(turns: Sequence[Turn]) -> list[Row]:
     return rows
 
 
+def conversations(row: Row) -> list[list[Row]]:
+    """A row's prompt with each of its answers."""
+    return [row["prompt"] + row[name] for name in ("completion", "chosen", "rejected") if name in row]
+
+
 def prompts_of(turns: Sequence[Turn]) -> list[Prompt]:
     """Every prompt of the turns once, in the order of birth; those that ask for values of tunables are left out."""
     asked = [prompt_of(turn) for turn in turns if turn.sampling.get("form") != "tunables"]

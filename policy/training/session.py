@@ -85,9 +85,23 @@ class _Session:
         from policy.training.supervised import dpo_trainer, sft_trainer
 
         rows = data.sft_rows(self.turns, settings) if settings.method == "sft" else data.dpo_rows(self.turns)
+        rows = self._fitting(rows)
         self.rows = len(rows)
         make = sft_trainer if settings.method == "sft" else dpo_trainer
         return make(*common, rows, self.watch)
+
+    def _fitting(self, rows: Sequence[data.Row]) -> list[data.Row]:
+        """Rows whose prompt and longest answer fit; TRL would cut the others, and the answer is at the end."""
+        kept = [row for row in rows if max(map(self._tokens, data.conversations(row))) <= self.settings.context_tokens]
+        if not kept:
+            raise KernevoError(
+                f"none of {len(rows)} rows fits: all have more than {self.settings.context_tokens} tokens",
+                "raise --context-tokens",
+            )
+        return kept
+
+    def _tokens(self, conversation: Sequence[data.Row]) -> int:
+        return len(self.tokenizer.apply_chat_template(list(conversation), tokenize=True, return_dict=True)["input_ids"])
 
     def _rollouts(self) -> Any:
         from policy.training.rollouts import RecordedAnswers, SampledAnswers

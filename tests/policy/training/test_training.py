@@ -20,8 +20,10 @@ from evaluator.types import EvalStatus
 from policy.training import manifest
 from policy.training.base_model import load_model
 from policy.training.checkpoints import last_checkpoint
+from policy.training.data import Source
 from policy.training.session import finetune
 from policy.training.watching import NotFiniteError
+from policy.types import Message
 from tests.policy.training import driver, tiny, world
 
 ROOT = Path(__file__).parents[3]
@@ -255,6 +257,21 @@ def test_a_folder_in_use_is_not_overwritten_and_other_settings_do_not_resume(mod
 def test_prompts_that_leave_no_room_for_an_answer_are_named(model, tmp_path):
     with pytest.raises(KernevoError, match="none of 1 prompts leaves room"):
         train(model, tmp_path / "out", method="grpo", context_tokens=16, answer_tokens=16)
+
+
+@pytest.mark.parametrize("method", ["sft", "dpo"])
+def test_rows_that_are_too_long_to_hold_their_answer_are_named(model, tmp_path, method):
+    with pytest.raises(KernevoError, match=r"none of \d+ rows fits: all have more than 16 tokens"):
+        train(model, tmp_path / "out", method=method, context_tokens=16)
+
+
+def test_only_rows_that_are_too_long_are_left_out(model, tmp_path):
+    turns = world.source().turns
+    long = [turn.model_copy(update={"messages": (Message(role="user", content="x " * 9000),)}) for turn in turns]
+    short, both = world.source(), Source("r", (*turns, *long), "shaped")
+    made = [finetune(driver.settings(model), [one], {}, tmp_path / str(len(one.turns))) for one in (short, both)]
+    assert made[1].turns == 2 * made[0].turns
+    assert made[1].rows == made[0].rows
 
 
 def test_a_killed_training_resumes_and_ends_where_it_would_have_ended(model, tmp_path):
