@@ -96,9 +96,14 @@ def told(folder: Path) -> dict[str, Any]:
     return {
         "best": curve[-1],
         "curve": curve,
-        "mean_log_best": sum(math.log(one) if one else 0.0 for one in curve) / len(curve),
+        "mean_log_best": mean_log(curve),
         "trainings": [{name: one.model_dump()[name] for name in kept} for one in learned],
     }
+
+
+def mean_log(curve: Sequence[float]) -> float:
+    """Mean logarithm of the best so far; 0 while nothing has passed."""
+    return sum(math.log(one) if one else 0.0 for one in curve) / len(curve)
 
 
 def compared(found: Sequence[dict[str, dict[str, Any]]]) -> dict[str, Any]:

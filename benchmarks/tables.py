@@ -233,6 +233,25 @@ def _packing(result: Mapping[str, Any]) -> str:
     )
 
 
+def _closed_loop(result: Mapping[str, Any]) -> str:
+    def row(seed: int, arms: Mapping[str, Mapping[str, Any]], ratio: float) -> str:
+        learning, frozen = arms["learning"], arms["frozen"]
+        kept = sum(one["kept"] for one in learning["trainings"])
+        return f"| {seed} | {learning['best']:.3f}x | {frozen['best']:.3f}x | {ratio:.3f} | {kept} |"
+
+    settings = result["learning"]
+    head = (
+        f"**Learning in the campaign**: {result['task']}, {result['evaluations']} evaluations in each campaign, "
+        f"*{result['timing_kind']}*; {result['model']} is trained on its own steps (`{settings['method']}`) between "
+        f"generations, or stays as it was. Over the whole curve of best against evaluations learning earns "
+        f"{result['median_curve_ratio']:.3f} times the frozen policy's speedup (median of "
+        f"{len(result['seeds'])} seeds). {_source(result)}"
+    )
+    rows = [row(*one) for one in zip(result["seeds"], result["campaigns"], result["best_ratio"], strict=True)]
+    table = "| seed | best, learning | best, frozen | ratio | adapters used |\n|---|---|---|---|---|\n"
+    return f"{head}\n\n{table}" + "\n".join(rows)
+
+
 SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluator_throughput": _throughput,
     "controller": _controller,
@@ -243,6 +262,7 @@ SECTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "gpu_policy": _one_gpu,
     "abuse": _abuse,
     "policy": _policy,
+    "closed_loop": _closed_loop,
     "cpu_campaigns": _campaigns,
     "circle_packing": _packing,
     "calibration": _calibration,
