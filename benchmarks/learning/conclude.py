@@ -24,6 +24,7 @@ from benchmarks.learning.arms import ARMS, BASE, FREE, RL, SFT, SHUFFLED, SPLITS
 from policy.training.judging import Judged, shares
 from policy.training.metrics_log import read as read_metrics
 from policy.training.probe import FAILED
+from policy.training.stopwatch import PARTS
 
 RESULT = Path(__file__).parents[1] / "results" / "learning_proof.json"
 RESAMPLES = 10_000
@@ -99,6 +100,22 @@ def _interval(deltas: np.ndarray[Any, Any], draw: Draw) -> dict[str, float]:
     return {name: round(float(value), 5) for name, value in (("mean", deltas.mean()), ("low", low), ("high", high))}
 
 
+def of_steps(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Where the time of a step of reinforcement learning goes, and how far sampler and trainer differ; medians, and
+    the largest difference of a token's log-probability of all steps."""
+    seconds = {
+        part: float(np.median([row[f"seconds/{part}"] for row in rows])) for part in (*PARTS, "overhead", "step")
+    }
+    return {
+        "steps": len(rows),
+        "seconds": {part: round(value, 3) for part, value in seconds.items()},
+        "overhead_share": round(float(np.median([row["seconds/overhead"] / row["seconds/step"] for row in rows])), 4),
+        "mismatch_mean_abs": float(np.median([row["mismatch/mean_abs"] for row in rows])),
+        "mismatch_max_abs": max(float(row["mismatch/max_abs"]) for row in rows),
+        "mismatch_rejected": float(np.mean([row["mismatch/rejected"] for row in rows])),
+    }
+
+
 def done_seeds(folder: Path) -> list[Path]:
     """The folder of each seed. Leaves 2 with a line where one is not done."""
     seeds = sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
@@ -135,6 +152,7 @@ def conclude(folders: Sequence[Path], model: str) -> dict[str, Any]:
     every = [path for seeds in folds for path in seeds]
     told = [json.loads((path / "provenance.json").read_text(encoding="utf-8")) for path in every]
     settings = [json.loads((folder / "settings.json").read_text(encoding="utf-8")) for folder in folders]
+    curves = {WORDS[arm]: [read_metrics(path / arm / "metrics.jsonl") for path in every] for arm in ARMS[1:]}
     return {
         "model": model,
         "seeds": numbers,
@@ -145,7 +163,8 @@ def conclude(folders: Sequence[Path], model: str) -> dict[str, Any]:
         "shuffled_minus_sft": difference(own[SHUFFLED], own[SFT]),
         "rl_minus_shuffled": difference(own[RL], own[SHUFFLED]),
         "rl_minus_sft_on_training": difference(seen[RL], seen[SFT]),
-        "curves": {WORDS[arm]: [read_metrics(path / arm / "metrics.jsonl") for path in every] for arm in ARMS[1:]},
+        "rl_steps": of_steps([row for rows in curves[WORDS[RL]] for row in rows]),
+        "curves": curves,
         "settings": [one | {"base": model} for one in settings],
         "seconds": [json.loads((path / "seconds.json").read_text(encoding="utf-8")) for path in every],
         "prompts": [one["prompts"] for one in told],
@@ -178,6 +197,7 @@ def main(words: list[str] | None = None) -> int:
             print(f"{part:>9} {arm:<30}", *(f"{key} {value:.3f}" for key, value in shown.items()))
     for key in ("rl_minus_sft", "shuffled_minus_sft", "rl_minus_shuffled", "rl_minus_sft_on_training"):
         print(f"{key}: {result[key]['mean']:+.4f} [{result[key]['low']:+.4f}, {result[key]['high']:+.4f}]")
+    print("a step of RL:", *(f"{key} {value}" for key, value in result["rl_steps"].items()))
     for part, true in claim.items():
         print("ok " if true else "BAD", part)
     return 0 if all(claim.values()) else 1

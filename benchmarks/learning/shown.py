@@ -58,8 +58,18 @@ def _section(result: Row, figure: str) -> str:
         f"{_verdict(result['claim'])} Commit {result['commit'][:10]}, `{result['command'].strip()}`."
     )
     free = ", ".join(f"{arm} {share:.1%}" for arm, share in result["valid_without_constraint"].items())
-    return "\n\n".join(
-        [head, _arms(result["arms"]), _differences(result), f"Valid answers of a free sampler: {free}.", _link(figure)]
+    valid = f"Valid answers of a free sampler: {free}."
+    parts = [head, _arms(result["arms"]), _differences(result), valid, _steps(result["rl_steps"]), _link(figure)]
+    return "\n\n".join(parts)
+
+
+def _steps(found: Row) -> str:
+    seconds = ", ".join(f"{part} {found['seconds'][part]:.2f} s" for part in ("generation", "evaluation", "training"))
+    return (
+        f"A step of reinforcement learning (median of {found['steps']}): {found['seconds']['step']:.2f} s, of which "
+        f"{seconds}, everything else {found['overhead_share']:.1%}. Log-probabilities of sampler and trainer differ by "
+        f"{found['mismatch_mean_abs']:.2g} on average and {found['mismatch_max_abs']:.2g} at most; "
+        f"{found['mismatch_rejected']:.1%} of the answers were rejected for it (MRS)."
     )
 
 

@@ -87,6 +87,11 @@ def test_every_arm_is_trained_and_judged_on_pairs_it_never_saw(proved, tmp_path)
     assert found["arms"]["held_out"]["SFT + RL"]["valid"] == 1.0
     assert found["timing_kind"] == "measured"
     assert found["curves"]["SFT + RL"][0][0]["step"] == 1
+    assert found["rl_steps"]["steps"] == 1
+    assert sum(found["rl_steps"]["seconds"].values()) == pytest.approx(
+        2 * found["rl_steps"]["seconds"]["step"], abs=0.01
+    )
+    assert 0 <= found["rl_steps"]["mismatch_mean_abs"] <= found["rl_steps"]["mismatch_max_abs"] < 1e-3
     assert "SFT + RL on shuffled rewards" in shown.sections(tmp_path, "figures")
 
 
