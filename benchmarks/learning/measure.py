@@ -4,12 +4,14 @@
 
 Those two are the fastest child and the one in the middle. Rows are written one by one; what FILE holds already is not
 judged again, unless our own harness had failed, so a run that was stopped goes on. With `--evaluator cpu` latencies are
-modelled, which is for trying the rest out only. Writes benchmarks/results/learning_measured.jsonl and prints a table.
+modelled, which is for trying the rest out only. Writes benchmarks/results/learning_measured.jsonl, beside it the
+.provenance.json that says what judged (a call adds itself), and prints a table.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import threading
 import time
@@ -19,7 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import provenance
 from benchmarks.gpu_processes import shared_processes
+from benchmarks.learning.arms import write
 from benchmarks.learning.pairs import TASKS, every_child
 from benchmarks.learning.records import Measured, append, cut_torn_line, read, slim
 from evaluator.backends import create
@@ -86,6 +90,13 @@ def measure(name: str, settings: Mapping[str, Any], book: Book) -> None:
             book.judge(evaluator, [(parent.sha, step, child) for step, child in every_child(task, parent.text)])
 
 
+def note_provenance(out: Path) -> None:
+    """Add this call to what made the rows: several calls, also of other commits, may fill one file."""
+    path = out.with_suffix(".provenance.json")
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    write(path, {**known, f"call {len(known) + 1}": provenance("-m benchmarks.learning.measure")})
+
+
 def main() -> int:
     """Measure, print what there is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -102,6 +113,7 @@ def main() -> int:
         settings |= {"allow_busy": options.at_once > 1}  # with ourselves
     if options.workers:
         settings["workers"] = options.workers
+    note_provenance(options.out)
     book = Book(options.out, time.monotonic() + options.seconds)
     with shared_processes(settings, options.at_once), ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda name: measure(name, settings, book), options.tasks))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from benchmarks.learning import measure, pairs, records
@@ -109,3 +111,11 @@ def test_a_recorded_answer_is_of_its_own_shape_and_an_unknown_one_blames_nobody(
     assert list(known.timings) == [pair.workloads[0].name]
     assert known.speedup == 2.0
     assert unknown.status.blames_harness
+
+
+def test_each_call_says_beside_the_rows_what_judged(tmp_path):
+    measure.note_provenance(tmp_path / "rows.jsonl")
+    measure.note_provenance(tmp_path / "rows.jsonl")
+    found = json.loads((tmp_path / "rows.provenance.json").read_text())
+    assert list(found) == ["call 1", "call 2"]
+    assert all({"commit", "versions", "hardware", "command"} <= set(one) for one in found.values())
