@@ -73,11 +73,10 @@ class Once:
         """In the order of the jobs, as every judge."""
         asked = list(jobs)
         new = self._judge.evaluate([job for job in asked if job.source.sha not in self._known])
-        for job, evaluation in [(job, self._known.get(job.source.sha)) for job in asked]:
-            if evaluation is None:
-                _, evaluation = next(new)
-                if not evaluation.status.blames_harness:
-                    self._known[job.source.sha] = evaluation
+        for job, known in [(job, self._known.get(job.source.sha)) for job in asked]:
+            evaluation = known or next(new)[1]
+            if not evaluation.status.blames_harness:
+                self._known[job.source.sha] = evaluation
             yield job, evaluation
 
     def close(self) -> None:

@@ -61,8 +61,8 @@ class OperatorsConfig(Section):
     kind: Literal["fixed", "bandit"] = "fixed"
     """`fixed`: by `search.tuning.share` and the policies' `weight`; `bandit`: more to what gained most of late."""
     crossover: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of a batch, taken from rewriting, that gives a kernel the rewrites of another that it lacks; with `bandit`
-    anything above 0 makes it an arm."""
+    """Share of a batch, taken from rewriting, that gives a kernel the rewrites of another that it lacks, or one of its
+    functions; with `bandit` anything above 0 makes it an arm."""
     repair: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of a batch, taken from rewriting, that tries failed children again without their last rewrite or with
     another argument of it; with `bandit` anything above 0 makes it an arm."""

@@ -1,15 +1,18 @@
-"""Crossover: the faster of two kernels gets the rewrites of the other that it lacks."""
+"""Crossover: the faster of two kernels gets the rewrites of the other that it lacks, or one of its functions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+
+from numpy.random import Generator
 
 from evaluator.types import KernelSource
 from evo.candidate import Record
 from evo.config_search import SearchConfig
 from evo.islands import Island
 from evo.operators.base import Draft, SearchView
+from evo.operators.functions import exchangeable, exchanged
 from evo.selection import ParentSelector
 from policy.rewrites import RewriteContext, RewriteError, apply_steps
 from policy.types import Proposal, RewriteStep
@@ -21,7 +24,7 @@ FIRST = 1_000_000
 
 
 class CrossoverOperator:
-    """Replays rewrites onto another kernel than the one they were made for. Needs no policy."""
+    """Replays rewrites onto another kernel than they were made for, or exchanges functions. Needs no policy."""
 
     name = "crossover"
 
@@ -30,9 +33,9 @@ class CrossoverOperator:
         self._parents = ParentSelector(config)
 
     def possible(self, view: SearchView) -> bool:
-        """Whether some island has two kernels of which the slower had a rewrite that the faster lacks."""
+        """Whether some island has two kernels of which the slower has a rewrite or function that the faster lacks."""
         pools = [self._pool(view, island) for island in view.islands]
-        return any(_mates(one, pool) for pool in pools for one in pool)
+        return any(_fit(view, one, other) for pool in pools for one in pool for other in pool)
 
     def propose(self, view: SearchView, generation: int, count: int, pending: Iterable[str] = ()) -> list[Draft]:
         """Up to `count` children with new structures. `pending` holds programs of the same batch."""
@@ -55,23 +58,20 @@ class CrossoverOperator:
 
     def _child(self, view: SearchView, one: Record, generation: int, index: int) -> Draft | None:
         island = view.islands.at(generation, index)
-        mates = _mates(one, self._pool(view, island)) if one.passed else []
+        mates = [other for other in self._pool(view, island) if one.passed and _fit(view, one, other)]
         if not mates:
             return None
-        other = mates[int(view.streams.generator(self.name, generation, index).integers(len(mates)))]
-        faster, slower = _ranked(one, other)
-        context = RewriteContext.of_task(view.task)
-        source, steps = replayed(view.source(faster.candidate.source_sha), lacking(faster, slower), context)
-        structure = view.gate.new_structure(source) if steps else None
-        if structure is None:
+        rng = view.streams.generator(self.name, generation, index)
+        faster, slower = _ranked(one, mates[int(rng.integers(len(mates)))])
+        ways: tuple[Callable[[SearchView, Record, Record, Generator], Proposal | None], ...]
+        ways = (self._by_history, self._by_function)
+        for place in rng.permutation(len(ways)):
+            proposal = ways[place](view, faster, slower, rng)
+            structure = view.gate.new_structure(proposal.source.text) if proposal else None
+            if proposal is not None and structure is not None:
+                break
+        else:
             return None
-        names = ", ".join(step.name for step in steps)
-        proposal = Proposal(
-            source=KernelSource(text=source),
-            operator=self.name,
-            rewrites=steps,
-            explanation=f"{faster.id} with what {slower.id} has beyond it: {names}",
-        )
         # The faster one is the first parent: its history is continued, and gains count from its speed.
         return Draft(
             proposal.source,
@@ -82,6 +82,25 @@ class CrossoverOperator:
             island=island.number,
             arm=self.name,
         )
+
+    def _by_history(self, view: SearchView, faster: Record, slower: Record, rng: Generator) -> Proposal | None:
+        """All rewrites that the slower one has beyond the faster one and that apply to it."""
+        context = RewriteContext.of_task(view.task)
+        source, steps = replayed(view.source(faster.candidate.source_sha), lacking(faster, slower), context)
+        names = ", ".join(step.name for step in steps)
+        return self._proposal(source, f"{faster.id} with what {slower.id} has beyond it: {names}", steps)
+
+    def _by_function(self, view: SearchView, faster: Record, slower: Record, rng: Generator) -> Proposal | None:
+        """One of the slower one's functions in the place of the faster one's."""
+        receiver, donor = view.source(faster.candidate.source_sha), view.source(slower.candidate.source_sha)
+        names = exchangeable(receiver, donor)
+        if not names:
+            return None
+        name = names[int(rng.integers(len(names)))]
+        return self._proposal(exchanged(receiver, donor, name), f"{faster.id} with {name} of {slower.id}")
+
+    def _proposal(self, source: str, explanation: str, steps: tuple[RewriteStep, ...] = ()) -> Proposal:
+        return Proposal(source=KernelSource(text=source), operator=self.name, rewrites=steps, explanation=explanation)
 
     def _pool(self, view: SearchView, island: Island) -> list[Record]:
         """Passed survivors of an island and its elites, in the order of birth."""
@@ -124,5 +143,11 @@ def _ranked(one: Record, other: Record) -> tuple[Record, Record]:
     return first, second
 
 
-def _mates(one: Record, pool: Sequence[Record]) -> list[Record]:
-    return [other for other in pool if other.id != one.id and lacking(*_ranked(one, other))]
+def _fit(view: SearchView, one: Record, other: Record) -> bool:
+    """Whether the slower of two has anything for the faster."""
+    if one.id == other.id:
+        return False
+    faster, slower = _ranked(one, other)
+    if lacking(faster, slower):
+        return True
+    return bool(exchangeable(view.source(faster.candidate.source_sha), view.source(slower.candidate.source_sha)))

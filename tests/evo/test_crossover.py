@@ -31,7 +31,11 @@ def settings(evaluations=60, search=(), **operators):
 
 
 def crossed(run):
-    return [item for item in run.records() if item.candidate.operator == "crossover"]
+    """Children by rewrite histories; those by functions add nothing to their parent's history."""
+    found = [item for item in run.records() if item.candidate.operator == "crossover"]
+    return [
+        item for item in found if item.candidate.rewrites != run.record(item.candidate.parent_ids[0]).candidate.rewrites
+    ]
 
 
 def step(name, number=0):
