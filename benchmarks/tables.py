@@ -1,4 +1,4 @@
-"""Writes the tables of README and docs/proof.md, and their curves, from benchmarks/results/*.json:
+"""Writes the tables of README, docs/proof.md and docs/ablation.md, and their curves, from benchmarks/results/*.json:
 `python -m benchmarks.tables`."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import ablation_shown
 from benchmarks.learning import shown
 
 ROOT = Path(__file__).parent.parent
@@ -290,11 +291,14 @@ def written(page: str, generated: str) -> str:
 def pages() -> dict[Path, str]:
     """Every page with a generated part, as it should be."""
     proof = shown.sections(RESULTS, FIGURES).replace(" ([docs/proof.md](docs/proof.md))", "")
-    generated = {ROOT / "README.md": render(), ROOT / "docs" / "proof.md": proof}
+    ablation = ablation_shown.sections(RESULTS, FIGURES)
+    docs = ROOT / "docs"
+    generated = {ROOT / "README.md": render(), docs / "proof.md": proof, docs / "ablation.md": ablation}
     return {path: written(path.read_text(encoding="utf-8"), part) for path, part in generated.items()}
 
 
 if __name__ == "__main__":
     shown.write_curves(RESULTS, ROOT / "docs" / FIGURES)
+    ablation_shown.write_figures(RESULTS, ROOT / "docs" / FIGURES)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.learning.shown import PATTERN, write_curves
+import pytest
+
+from benchmarks import ablation_shown
+from benchmarks.learning import shown
 from benchmarks.tables import FIGURES, RESULTS, ROOT, pages
 
 
@@ -13,9 +16,14 @@ def test_the_tables_in_readme_and_docs_are_generated_from_the_results():
         assert path.read_text(encoding="utf-8") == text, "run `python -m benchmarks.tables`"
 
 
-def test_the_committed_curves_are_generated_from_the_results(tmp_path):
-    made = {path.name: path.read_text() for path in write_curves(RESULTS, tmp_path)}
-    committed = (ROOT / "docs" / FIGURES).glob(PATTERN.replace(".json", ".svg"))
+@pytest.mark.parametrize(
+    ("write", "pattern"),
+    [(shown.write_curves, shown.PATTERN), (ablation_shown.write_figures, ablation_shown.PATTERN)],
+    ids=["learning", "ablation"],
+)
+def test_the_committed_figures_are_generated_from_the_results(tmp_path, write, pattern):
+    made = {path.name: path.read_text() for path in write(RESULTS, tmp_path)}
+    committed = (ROOT / "docs" / FIGURES).glob(pattern.replace(".json", ".svg"))
     assert made == {path.name: path.read_text() for path in committed}, "run `python -m benchmarks.tables`"
 
 
