@@ -67,6 +67,17 @@ class _Account:
         self.recent_top *= decay
 
 
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What an operator earned in earlier campaigns, as if it had been tried here a few times."""
+
+    tries: float
+    gain: float
+    """Mean gain of a try, in log speedup."""
+    top: float
+    """Largest gain of one candidate."""
+
+
 class HasSpeedup(Protocol):
     """What is asked of a parent."""
 
@@ -82,6 +93,15 @@ class Bandit:
     def __init__(self, config: OperatorsConfig) -> None:
         self._config = config
         self._accounts: dict[str, _Account] = {}
+        self._expected: Mapping[str, Expectation] = {}
+
+    def expect(self, operators: Mapping[str, Expectation]) -> None:
+        """Begin with what operators earned before, by name; told before anything is judged.
+
+        Where costs are charged it is left aside: nobody knows what a candidate of another campaign cost.
+        """
+        if self._config.charge == "candidates":
+            self._expected = operators
 
     @property
     def credits(self) -> Mapping[str, Credit]:
@@ -109,7 +129,15 @@ class Bandit:
         account.recent_top = max(account.recent_top, gain / cost)
 
     def _account(self, arm: str) -> _Account:
-        return self._accounts.setdefault(arm, _Account())
+        return self._accounts.setdefault(arm, self._first(arm))
+
+    def _first(self, arm: str) -> _Account:
+        """The account of an arm of which nothing is known but what its operator earned before."""
+        known = self._expected.get(arm.partition("/")[0])
+        if known is None:
+            return _Account()
+        gain = known.tries * known.gain
+        return _Account(recent_tried=known.tries, recent_gain=gain, recent_cost=known.tries, recent_top=known.top)
 
     def miss(self, arm: str, count: int) -> None:
         """Requests of an arm that led to no candidate: tries without a gain, so that a silent policy loses its turn."""
@@ -127,7 +155,7 @@ class Bandit:
 
         Arms that earned something and are no longer offered (another list of operators or policies) get nothing.
         """
-        known = {arm: self._accounts.get(arm, _Account()) for arm in arms}
+        known = {arm: self._accounts.get(arm) or self._first(arm) for arm in arms}
         # Most candidates gain nothing and few gain much, so that the unit is one large gain and not a mean: after the
         # first lucky ones no arm is left alone with the batch.
         unit = max((credit.recent_top for credit in known.values()), default=0.0) or 1.0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluator.protocol import Evaluator
 from evaluator.types import Task, TimingKind
+from evo.bandit import Expectation
 from evo.config import (
     CampaignConfig,
     CpuEvaluatorConfig,
@@ -22,7 +23,7 @@ from evo.config import (
     VllmPolicyConfig,
 )
 from evo.monitors import ConsoleMonitor, JsonlMonitor, Monitor
-from evo.playbook import Entry, Playbook, family_of, notes, priors
+from evo.playbook import Entry, Playbook, expectations, family_of, notes, priors
 from evo.run_dir import RunDir
 from policy.policy import Policy
 
@@ -58,6 +59,11 @@ def learned_before(campaign: CampaignConfig) -> list[Entry]:
     book, judge = Playbook.load(campaign.search.playbook), campaign.evaluator
     kind: TimingKind = "measured" if judge.type == "gpu" else "modelled"
     return book.about(family_of(load_task(campaign.task)), judge.target, kind)
+
+
+def operators_before(campaign: CampaignConfig) -> dict[str, Expectation]:
+    """What the config's playbook has the bandit expect of operators."""
+    return expectations(learned_before(campaign))
 
 
 def _openai(config: OpenAIPolicyConfig, campaign: CampaignConfig) -> Policy:

@@ -16,7 +16,6 @@ harvest; report
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,8 +35,7 @@ from evo.finalists import Finals
 from evo.interrupt import Interrupt
 from evo.journal import Line
 from evo.learning import Learner
-from evo.measures import coverage
-from evo.monitors import Monitors, Step
+from evo.monitors import Monitors
 from evo.operators import shown
 from evo.past import Past
 from evo.prior import Prior
@@ -46,6 +44,7 @@ from evo.run_dir import RunDir
 from evo.scheduler import Plan, Scheduler
 from evo.seeds import library_drafts
 from evo.spending import Spending
+from evo.steps import Generation, step_of
 from evo.streams import Streams
 from policy.policy import Policy
 from policy.summary import summary_of
@@ -175,6 +174,7 @@ class Campaign:
         read = lambda sha: self.dir.source(sha).text  # noqa: E731
         self._scheduler = Scheduler(search, self.task, self._asking, Streams(self.config.seed), read, prior)
         self._scheduler.more_seeds = partial(library_drafts, self.config, self.task)
+        self._scheduler.bandit.expect(build.operators_before(beginning.with_own_playbook(self.config, self.dir)))
 
     def _tell_of_policy(self, policy: Policy) -> None:
         """What a policy that keeps count asked, however the session ends."""
@@ -267,44 +267,12 @@ class Campaign:
         self._journal.append(events.GENERATION, summary.model_dump(mode="json"))
         self._note_spent()
         self._tell_policy(batch)
-        self._monitors.step(self._step(summary, batch, judged))
+        known = Generation(summary, batch, self._asking.take_asked(), judged, self.config.budget.evaluations)
+        self._monitors.step(step_of(self._scheduler, known))
 
     def _tell_policy(self, batch: Sequence[Record]) -> None:
         if self._asking.hears:
             self._asking.tell(self.task, [shown(self._scheduler.source, record) for record in batch])
-
-    def _step(self, summary: events.GenerationEnd, batch: list[Record], judged: Span) -> Step:
-        scheduler = self._scheduler
-        best = scheduler.best
-        asked = self._asking.take_asked()
-        return Step(
-            generation=summary.generation,
-            evaluations=summary.evaluations,
-            budget_evaluations=self.config.budget.evaluations,
-            seconds=summary.seconds,
-            batch=len(batch),
-            passed=sum(record.passed for record in batch),
-            verdicts=Counter(str(record.evaluation.status) for record in batch),
-            operators=Counter(record.candidate.operator for record in batch),
-            best=summary.best,
-            best_speedup=summary.best_speedup,
-            best_latency_ms=best.evaluation.latency_ms if best else None,
-            timing_kind=best.evaluation.kind if best else None,
-            pareto=scheduler.pareto,
-            population_median=scheduler.islands.median,
-            structures=len(scheduler.tuner.structures),
-            cells=len(scheduler.archive),
-            coverage=coverage(cell for cell, _ in scheduler.archive),
-            qd_score=scheduler.archive.qd_score,
-            islands=summary.islands,
-            credits=scheduler.bandit.credits,
-            cached=sum(record.evaluation.cached for record in batch),
-            policy_seconds=asked.seconds,
-            policy_asked=asked.requests,
-            policy_answered=asked.answered,
-            policy_spans=asked.spans,
-            judge_span=judged,
-        )
 
     def _reason_to_stop(self) -> str | None:
         scheduler = self._scheduler

@@ -128,6 +128,7 @@ class SearchConfig(Section):
     tuning: TuningConfig = TuningConfig()
     """Tuning of block sizes, warps and stages."""
     playbook: str | None = None
-    """A playbook.json or a run's folder: what it learned weighs the rule policy's rewrites and is noted in prompts."""
+    """A playbook.json or a run's folder: what it learned weighs the rule policy's rewrites and the bandit's arms, and
+    is noted in prompts."""
     prefetch: bool = True
     """Ask a language model for the next generation while this one is judged; no effect on the rule policy."""

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 
 from evaluator.errors import UsageError
 from evaluator.types import Frozen, Task, TimingKind
+from evo.bandit import Expectation
 from evo.candidate import Record
 from evo.run import Run
 
@@ -180,6 +181,19 @@ def priors(entries: Iterable[Entry]) -> dict[str, dict[str, float]]:
     return {
         context: {name: _factor(credit, tried, mean) for name, (credit, tried) in sums.items()}
         for context, sums in found.items()
+    }
+
+
+def expectations(entries: Iterable[Entry]) -> dict[str, Expectation]:
+    """Operator -> what the bandit may expect of it, over all contexts; never more than `CAUTION` tries' worth."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.what == "operator" and entry.tried > 0:
+            known = found.get(entry.name)
+            found[entry.name] = entry if known is None else known.plus(entry)
+    return {
+        name: Expectation(min(entry.tried, CAUTION), entry.credit / entry.tried, math.log(entry.best_gain))
+        for name, entry in found.items()
     }
 
 

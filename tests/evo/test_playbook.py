@@ -16,7 +16,7 @@ from evaluator.types import KernelSource
 from evo.build import make_policy
 from evo.campaign import Campaign
 from evo.config import CampaignConfig
-from evo.playbook import FILE, GIVEN, Entry, Playbook, notes, of_run, priors
+from evo.playbook import FILE, GIVEN, Entry, Playbook, expectations, notes, of_run, priors
 from evo.run import Run
 from policy.model_children import Workshop
 from policy.rule_policy import RulePolicy
@@ -110,6 +110,34 @@ def test_priors_of_a_context_come_from_that_context():
     found = priors([entry("a", "dram", credit=4.0), entry("a", "latency", credit=0.0, better=0), entry("b", "latency")])
     assert found["dram"]["a"] > 1 > found["latency"]["a"]
     assert found["latency"]["a"] < found[""]["a"] < found["dram"]["a"]
+
+
+def test_operators_are_expected_to_earn_what_they_earned_and_few_tries_of_it():
+    of = {"what": "operator"}
+    book = [entry("tune", tried=30, credit=6.0, **of), entry("tune", "l2", tried=10, credit=2.0, **of)]
+    found = expectations([*book, entry("repair", tried=2, better=0, credit=0.0, **of), entry("whole_row")])
+    assert set(found) == {"tune", "repair"}
+    assert (found["tune"].tries, found["tune"].gain) == (4, pytest.approx(0.2))
+    assert found["tune"].top == pytest.approx(math.log(1.5))
+    assert (found["repair"].tries, found["repair"].gain, found["repair"].top) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(("charge", "better"), [("candidates", True), ("costs", False)])
+def test_the_bandit_of_a_campaign_begins_with_what_operators_earned_before(tmp_path, charge, better):
+    of = {"what": "operator"}
+    book = [entry("tune", tried=40, better=0, credit=0.0, **of), entry("rewrite", tried=40, credit=8.0, **of)]
+    operators = {"kind": "bandit", "charge": charge, "exploration": 0.1}
+    search = {"playbook": save(tmp_path / "book.json", *book), "operators": operators, "offspring": 8}
+    data = {"task": "softmax", "budget": {"evaluations": 9}, "search": search, "monitors": ()}
+    made = Campaign(
+        CampaignConfig.model_validate(data),
+        tmp_path / "run",
+        evaluator=fakes.FakeEvaluator(),
+        policy=fakes.FakePolicy(),
+    )
+    made.task = fakes.task()
+    places = Counter(record.candidate.operator for record in made.run().run.records())
+    assert (places["rewrite"] > places["tune"]) == better
 
 
 def test_notes_name_the_best_first_and_warn_of_what_never_helped():
