@@ -33,6 +33,15 @@ class Archive:
         self._owners[cell] = record
         return True
 
+    def replace(self, known: Record, now: Record | None) -> None:
+        """The owner `known` was measured again: it is `now`, or gives its cells up where that is None."""
+        for cell, owner in list(self._owners.items()):
+            if owner.id == known.id:
+                if now is None:
+                    del self._owners[cell]
+                else:
+                    self._owners[cell] = now
+
     def __len__(self) -> int:
         return len(self._owners)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from evaluator.errors import KernevoError, TaskError, UsageError
-from evaluator.protocol import Evaluator
+from evaluator.protocol import Evaluator, Retimer
 from evaluator.task import load_task
 from evaluator.types import EvaluationJob, Task
 from evo import beginning, build, events, finish
@@ -37,7 +37,7 @@ from evo.journal import Line
 from evo.learning import Learner
 from evo.monitors import Monitors
 from evo.operators import shown
-from evo.past import Past
+from evo.past import Past, no_collection
 from evo.prior import Prior
 from evo.run import Run, read_config
 from evo.run_dir import RunDir
@@ -185,6 +185,7 @@ class Campaign:
     def _search(self, evaluator: Evaluator) -> str:
         while True:
             if not self._scheduler.in_generation:
+                self._remeasure(evaluator)
                 if (reason := self._reason_to_stop()) is not None:
                     return reason
                 if not self._learn():
@@ -223,6 +224,22 @@ class Campaign:
     def _note_retimed(self, retimed: events.Retimed) -> None:
         self._journal.append(events.RETIMED, retimed.model_dump(mode="json"))
         self._spending.judged(retimed.evaluation)
+
+    def _remeasure(self, evaluator: Evaluator) -> None:
+        """Measure again who is due where the evaluator measures; Ctrl-C leaves the rest to the next session."""
+        open_ = self._scheduler.remeasuring.open
+        if not open_ or not isinstance(evaluator, Retimer):
+            return
+        jobs = (
+            EvaluationJob(job_id=record.id, source=self.dir.source(record.candidate.source_sha))
+            for record in list(open_)
+            if not self.interrupt.requested
+        )
+        for job, evaluation in evaluator.retime(jobs):
+            event = events.Remeasured(candidate=job.job_id, evaluation=evaluation)
+            self._journal.append(events.REMEASURED, event.model_dump(mode="json"))
+            self._spending.judged(evaluation)
+            self._scheduler.remeasured(event)
 
     def _asked_to_stop(self) -> bool:
         return self.interrupt.requested
@@ -313,10 +330,11 @@ class Campaign:
             started = beginning.started(self.config, self.dir, self.task)
             self._journal.append(events.STARTED, started.model_dump(mode="json"))
         else:
-            for line in past.lines():
-                self._replay(line, past.path)
-                if line.seq == past.last_batch:
-                    self._look_ahead()  # at earlier batches the answers are in the journal
+            with no_collection():
+                for line in past.lines():
+                    self._replay(line, past.path)
+                    if line.seq == past.last_batch:
+                        self._look_ahead()  # at earlier batches the answers are in the journal
         self._note_session("begin")
 
     def _replay(self, line: Line, path: Path) -> None:
@@ -328,6 +346,9 @@ class Campaign:
                 return  # most lines are verdicts, and they say nothing of the run's seconds
             case events.Batch():
                 self._scheduler.begin(event)
+            case events.Remeasured():
+                self._spending.judged(event.evaluation)
+                self._scheduler.remeasured(event)
             case events.Retimed():
                 self._spending.judged(event.evaluation)
                 self._finals.add(event)

@@ -16,6 +16,9 @@ class ArchiveConfig(Section):
     """Keep an archive beside the population."""
     parent_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of parents drawn from the archive; the rest come from the population."""
+    remeasure: PositiveInt | None = 5
+    """Where latencies are measured: generations after which up to four owners of cells and leaders of islands are timed
+    again, those timed least often first; each counts by its middle timing. `null`: never."""
 
 
 class ParentsConfig(Section):

@@ -18,6 +18,7 @@ LEARNED = "learned"
 SESSION = "session"
 SPENT = "spent"
 RETIMED = "retimed"
+REMEASURED = "remeasured"
 FINALISTS = "finalists"
 
 
@@ -119,6 +120,13 @@ class Retimed(Frozen):
     evaluation: Evaluation
 
 
+class Remeasured(Frozen):
+    """An owner of a cell or a leader of an island was judged once more, between two generations."""
+
+    candidate: str
+    evaluation: Evaluation
+
+
 class Finalists(Frozen):
     """All finalists had their rounds: elites are ranked by them from here on."""
 
@@ -148,6 +156,7 @@ MODELS: dict[str, type[Frozen]] = {
     SESSION: Session,
     SPENT: Spent,
     RETIMED: Retimed,
+    REMEASURED: Remeasured,
     FINALISTS: Finalists,
 }
 

@@ -96,6 +96,14 @@ class Islands:
         """Median of the first objective over all survivors."""
         return float(self._islands[0].population.statistics.compile(self.members)["median"])
 
+    def replace(self, known: Record, now: Record | None, source_size: int) -> None:
+        """A survivor `known` was measured again: it is `now`, or dies where that is None and others survive."""
+        for island in self._islands:
+            members = island.population.members
+            rest = [member for member in members if member.record.id != known.id]
+            if len(rest) < len(members) and (now is not None or rest):
+                island.population.members = rest if now is None else [*rest, self.individual(now, source_size)]
+
     def individual(self, record: Record, source_size: int) -> Individual:
         """A record with its fitness."""
         return self._islands[0].population.individual(record, source_size)

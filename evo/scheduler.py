@@ -21,7 +21,7 @@ from evo.asking import Asking
 from evo.bandit import Bandit
 from evo.candidate import Candidate, Record
 from evo.config_search import SearchConfig
-from evo.events import Batch, Evaluated, GenerationEnd
+from evo.events import Batch, Evaluated, GenerationEnd, Remeasured
 from evo.islands import Islands
 from evo.measures import cell_of, syntax_words
 from evo.novelty import NoveltyGate
@@ -29,6 +29,7 @@ from evo.operators import CrossoverOperator, Draft, Failure, RepairOperator, Rew
 from evo.pareto import Front, costs
 from evo.population import Individual
 from evo.prior import Prior
+from evo.remeasuring import Remeasuring
 from evo.selection import Family
 from evo.streams import Streams
 from evo.tuning import Tuner
@@ -100,6 +101,7 @@ class Scheduler:
         self.more_seeds: Callable[[], list[Draft]] = list
         """Drafts of the first generation beside the task's seed; asked for when it is planned."""
         self.bandit = Bandit(config.operators)
+        self.remeasuring = Remeasuring(config.archive)
         self._config = config
         self._sized = "code_size" in config.objectives
         self._asking = asking
@@ -293,6 +295,15 @@ class Scheduler:
                 self.best = kept
         return record
 
+    def remeasured(self, event: Remeasured) -> None:
+        """An owner or leader was measured again."""
+        known, now = self.remeasuring.answer(event)
+        self.archive.replace(known, now)
+        self.islands.replace(known, now, self._size(known) if self._sized else 0)
+        if self.best is not None and self.best.id == known.id:
+            held = [*self.archive.owners, *(member.record for member in self.islands.members)]
+            self.best = max(held, key=lambda one: (one.speedup or 0.0, -one.number), default=None)
+
     def _possible_parents(self) -> dict[str, Record]:
         """Whose children a batch can hold, by id."""
         alive = [record for island in self.islands for record in island.records]
@@ -333,6 +344,8 @@ class Scheduler:
         failed = sorted((one for one in self.batch if not one.passed), key=lambda one: one.number)
         self.failures.extend(filter(None, map(self._failure, failed)))
         self._forget()
+        leaders = [island.best for island in self.islands if island.best is not None]
+        self.remeasuring.plan(self.generation, [*self.archive.owners, *leaders])
         summary = GenerationEnd(
             generation=self.generation,
             evaluations=len(self.judged),
