@@ -64,7 +64,8 @@ class NoisyJudge(fakes.FakeEvaluator):
 
 
 def made(path, judge, mode="start", **settings):
-    data = {"task": "softmax", "seed": 3, "budget": {"evaluations": 30}, "search": {"offspring": 6}, "monitors": ()}
+    search = {"offspring": 6, "archive": {"remeasure": None}}
+    data = {"task": "softmax", "seed": 3, "budget": {"evaluations": 30}, "search": search, "monitors": ()}
     config = CampaignConfig.model_validate(data | settings)
     parts = {"evaluator": judge, "policy": fakes.FakePolicy()}
     found = Campaign(config, path, **parts) if mode == "start" else Campaign.resume(path, **parts)
