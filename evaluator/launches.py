@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from evaluator.syntax import statements
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
@@ -45,7 +46,7 @@ class Kernel:
     @property
     def has_loop(self) -> bool:
         """Whether anything in the kernel can be pipelined."""
-        return any(isinstance(node, ast.For | ast.While) for node in ast.walk(self.node))
+        return any(isinstance(node, ast.For | ast.While) for node in statements(self.node))
 
     def default(self, parameter: str) -> ast.expr | None:
         """The default value's expression of a parameter."""
@@ -136,7 +137,7 @@ class Launch:
             if isinstance(scope, ast.ClassDef):
                 values = [
                     node.value
-                    for node in ast.walk(scope)
+                    for node in statements(scope)
                     if isinstance(node, ast.Assign)
                     and any(ast.unparse(target) == f"self.{attr}" for target in node.targets)
                 ]
@@ -147,7 +148,7 @@ class Launch:
 def bindings(scope: ast.AST, name: str) -> list[ast.expr | None]:
     """Everything `name` is bound to directly in a scope; None stands for a binding that is no plain value."""
     found: list[ast.expr | None] = []
-    for node in _own_nodes(scope):
+    for node in statements(scope, own=True):
         match node:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
@@ -168,16 +169,6 @@ def bindings(scope: ast.AST, name: str) -> list[ast.expr | None]:
     return found
 
 
-def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    # Everything below a scope but not inside functions or classes of its own.
-    pending = list(ast.iter_child_nodes(scope))
-    while pending:
-        node = pending.pop()
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
-            pending.extend(ast.iter_child_nodes(node))
-
-
 def is_jit(node: ast.AST) -> bool:
     """Whether a node is a function that Triton compiles."""
     return isinstance(node, ast.FunctionDef) and any(
@@ -191,7 +182,7 @@ def _last_name(node: ast.expr) -> str:
 
 def find_kernels(tree: ast.Module) -> dict[str, Kernel]:
     """The module's jit functions by name, in the order of the source."""
-    return {node.name: Kernel(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and is_jit(node)}
+    return {node.name: Kernel(node) for node in statements(tree) if isinstance(node, ast.FunctionDef) and is_jit(node)}
 
 
 def find_launches(tree: ast.Module) -> list[Launch]:

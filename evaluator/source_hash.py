@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import TypeGuard
 
 from evaluator.launches import LAUNCH_OPTIONS, find_launches, is_jit
-from evaluator.syntax import parse
+from evaluator.syntax import parse, statements
 from evaluator.tunables import tunable_literals
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def ast_hash(source: str) -> str:
     """SHA-256 of the normalised syntax tree: comments, docstrings, quotes and whitespace do not count.
 
@@ -25,7 +25,7 @@ def ast_hash(source: str) -> str:
     return _digest(tree)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def structure_hash(source: str) -> str:
     """Like `ast_hash`, with the values of all tunables masked: equal for two configs of one structure.
 
@@ -44,7 +44,7 @@ def structure_hash(source: str) -> str:
     return _digest(tree)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def host_hash(source: str, every_number: bool) -> str:
     """SHA-256 of a module without what the compiler makes machine code of: jit functions keep name and decorators.
 
@@ -80,7 +80,7 @@ def _masked_option(word: ast.keyword) -> bool:
 
 
 def _digest(tree: ast.Module) -> str:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node, clean=False):
             node.body = node.body[1:]
     return hashlib.sha256(ast.dump(tree).encode("utf-8", "surrogatepass")).hexdigest()

@@ -10,7 +10,8 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -372,18 +373,24 @@ class Evaluation(Frozen):
         """Geometric mean of the workloads' median latencies."""
         return geometric_mean([timing.median_ms for timing in self.timings.values()])
 
-    @property
+    @cached_property
     def speedup(self) -> float | None:
         """Geometric mean over workloads of baseline/candidate; None without a baseline."""
-        ratios = [timing.speedup for timing in self.timings.values()]
-        return geometric_mean([ratio for ratio in ratios if ratio is not None]) if all(ratios) else None
+        ratios = [timing.speedup or 0.0 for timing in self.timings.values()]
+        return geometric_mean(ratios) if all(ratios) else None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy that works its speedup out again: the update may change timings."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("speedup", None)
+        return copied
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:
     """The geometric mean of positive values; None of no values."""
     if not values:
         return None
-    return math.exp(sum(math.log(value) for value in values) / len(values))
+    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 class EvaluationJob(Frozen):

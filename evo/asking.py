@@ -55,6 +55,8 @@ class Asking:
         self._interrupted = interrupted
         self._clock = clock
         self._asked = Asked()
+        self.hears = isinstance(policy, HearingPolicy)
+        """Whether the policy wants to know how candidates were judged."""
         self._sent: dict[Future[Answers], float] = {}
         self._done: dict[Future[Answers], float] = {}
         self._ensemble = policy if isinstance(policy, EnsemblePolicy) else None
@@ -112,11 +114,6 @@ class Asking:
                 sent.cancel()
                 raise WaitInterruptedError
         return sent.result()
-
-    @property
-    def hears(self) -> bool:
-        """Whether the policy wants to know how candidates were judged."""
-        return isinstance(self._policy, HearingPolicy)
 
     def tell(self, task: Task, judged: Sequence[ParentView]) -> None:
         """Let a policy that listens know how candidates were judged."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from evaluator.types import Frozen
@@ -38,10 +39,32 @@ class Credit(Frozen):
     recent_top: float = 0.0
     """Largest gain per cost of one candidate. These four lose weight with every generation."""
 
+
+@dataclass(slots=True)
+class _Account:
+    """An arm's `Credit` while it is kept: every candidate changes it."""
+
+    tried: int = 0
+    passed: int = 0
+    gain: float = 0.0
+    seconds: float = 0.0
+    tokens: int = 0
+    recent_tried: float = 0.0
+    recent_gain: float = 0.0
+    recent_cost: float = 0.0
+    recent_top: float = 0.0
+
     @property
     def rate(self) -> float:
         """Discounted gain per cost."""
         return self.recent_gain / self.recent_cost if self.recent_cost > 0 else 0.0
+
+    def fade(self, decay: float) -> None:
+        """What is recent counts less."""
+        self.recent_tried *= decay
+        self.recent_gain *= decay
+        self.recent_cost *= decay
+        self.recent_top *= decay
 
 
 class HasSpeedup(Protocol):
@@ -58,12 +81,12 @@ class Bandit:
 
     def __init__(self, config: OperatorsConfig) -> None:
         self._config = config
-        self._credits: dict[str, Credit] = {}
+        self._accounts: dict[str, _Account] = {}
 
     @property
     def credits(self) -> Mapping[str, Credit]:
         """Arm -> credit, in the order in which arms appeared."""
-        return self._credits
+        return {arm: Credit(**asdict(account)) for arm, account in self._accounts.items()}
 
     def tell(self, record: Record, parent: HasSpeedup | None) -> None:
         """A child has its verdict; what has no parent is nobody's merit."""
@@ -74,38 +97,37 @@ class Bandit:
         cost = 1.0
         if self._config.charge == "costs":
             cost = max(CHEAPEST, seconds + self._config.token_seconds * tokens)
-        known = self._credits.get(arm, Credit())
-        self._credits[arm] = Credit(
-            tried=known.tried + 1,
-            passed=known.passed + record.passed,
-            gain=known.gain + gain,
-            seconds=known.seconds + seconds,
-            tokens=known.tokens + tokens,
-            recent_tried=known.recent_tried + 1,
-            recent_gain=known.recent_gain + gain,
-            recent_cost=known.recent_cost + cost,
-            recent_top=max(known.recent_top, gain / cost),
-        )
+        account = self._account(arm)
+        account.tried += 1
+        account.passed += record.passed
+        account.gain += gain
+        account.seconds += seconds
+        account.tokens += tokens
+        account.recent_tried += 1
+        account.recent_gain += gain
+        account.recent_cost += cost
+        account.recent_top = max(account.recent_top, gain / cost)
+
+    def _account(self, arm: str) -> _Account:
+        return self._accounts.setdefault(arm, _Account())
 
     def miss(self, arm: str, count: int) -> None:
         """Requests of an arm that led to no candidate: tries without a gain, so that a silent policy loses its turn."""
-        known = self._credits.get(arm, Credit())
-        cost = count * (1.0 if self._config.charge == "candidates" else CHEAPEST)
-        more = {"recent_tried": known.recent_tried + count, "recent_cost": known.recent_cost + cost}
-        self._credits[arm] = known.model_copy(update=more)
+        account = self._account(arm)
+        account.recent_tried += count
+        account.recent_cost += count * (1.0 if self._config.charge == "candidates" else CHEAPEST)
 
     def fade(self) -> None:
         """A generation ended: everything earned so far counts less."""
-        for arm, known in self._credits.items():
-            faded = {name: getattr(known, name) * self._config.decay for name in _RECENT}
-            self._credits[arm] = known.model_copy(update=faded)
+        for account in self._accounts.values():
+            account.fade(self._config.decay)
 
     def divide(self, arms: Sequence[str], count: int) -> list[str]:
         """An arm for each of `count` places, of `arms` alone, each place to the one that promises most.
 
         Arms that earned something and are no longer offered (another list of operators or policies) get nothing.
         """
-        known = {arm: self._credits.get(arm, Credit()) for arm in arms}
+        known = {arm: self._accounts.get(arm, _Account()) for arm in arms}
         # Most candidates gain nothing and few gain much, so that the unit is one large gain and not a mean: after the
         # first lucky ones no arm is left alone with the batch.
         unit = max((credit.recent_top for credit in known.values()), default=0.0) or 1.0
@@ -120,9 +142,6 @@ class Bandit:
             places.append(max(arms, key=bound.__getitem__))
             chosen[places[-1]] += 1
         return places
-
-
-_RECENT = ("recent_tried", "recent_gain", "recent_cost", "recent_top")
 
 
 def _bound(rate: float, tried: float, total: float, exploration: float) -> float:

@@ -346,20 +346,20 @@ class Campaign:
             self._journal.append(events.STARTED, started.model_dump(mode="json"))
         else:
             for line in past.lines():
-                self._replay(line)
+                self._replay(line, past.path)
                 if line.seq == past.last_batch:
                     self._look_ahead()  # at earlier batches the answers are in the journal
         self._note_session("begin")
 
-    def _replay(self, line: Line) -> None:
-        event = events.parsed(line, self.dir.journal)
-        scheduler = self._scheduler
+    def _replay(self, line: Line, path: Path) -> None:
+        event = events.parsed(line, path)
         match event:
-            case events.Batch():
-                scheduler.begin(event)
             case events.Evaluated():
                 self._spending.judged(event.evaluation)
-                scheduler.tell(event)
+                self._scheduler.tell(event)
+                return  # most lines are verdicts, and they say nothing of the run's seconds
+            case events.Batch():
+                self._scheduler.begin(event)
             case events.Retimed():
                 self._spending.judged(event.evaluation)
                 self._finals.add(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -39,6 +40,16 @@ class Candidate(Frozen):
     sampling: Mapping[str, Any] = Field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """What a child takes from a parent. Thousands are kept for good, so that it holds nothing else."""
+
+    id: str
+    island: int
+    rewrites: tuple[RewriteStep, ...]
+    config: Mapping[str, int]
+
+
 class Record(Frozen):
     """A judged candidate."""
 
@@ -54,6 +65,12 @@ class Record(Frozen):
     def number(self) -> int:
         """The candidate's place in the order of birth: 42 for `c000042`."""
         return int(self.candidate.id[1:])
+
+    @property
+    def ancestor(self) -> Ancestor:
+        """What its children take from it."""
+        known = self.candidate
+        return Ancestor(known.id, known.island, known.rewrites, known.config)
 
     @property
     def passed(self) -> bool:

@@ -45,8 +45,10 @@ class Island:
     @property
     def best(self) -> Record | None:
         """Its fastest survivor."""
-        timed = [record for record in self.records if record.speedup]
-        return max(timed, key=lambda record: (record.speedup or 0.0, -record.number), default=None)
+        timed = [member for member in self.population.members if member.speedup]
+        fastest = max((member.speedup or 0.0 for member in timed), default=0.0)
+        equals = (member.record for member in timed if member.speedup == fastest)
+        return min(equals, key=lambda record: record.number, default=None)
 
     def is_home_of(self, record: Record) -> bool:
         """Whether a candidate was born here; the seed was born everywhere."""
@@ -107,22 +109,22 @@ class Islands:
         """
         for island in self._islands:
             before = island.best
-            island.population.advance([child for child in offspring if island.takes(child)], generation)
+            island.population.advance([child for child in offspring if island.takes(child)])
             island.generation += 1
             if _faster(island.best, before):
                 island.gained = island.generation
         if len(self) > 1:
             if (generation + 1) % self._config.migrate_every == 0:
-                self._migrate(generation)
+                self._migrate()
             self._restart(generation, archive, size)
 
-    def _migrate(self, generation: int) -> None:
+    def _migrate(self) -> None:
         """Copies of every island's best go to the next one; what the next one already has is skipped."""
         leaving = [self._emigrants(island) for island in self._islands]
         for island, guests in zip(self._islands, leaving[-1:] + leaving[:-1], strict=True):
             before = island.best
             new = [guest.copy() for guest in guests if not island.holds(guest.structure)]
-            island.population.advance(new, generation)
+            island.population.advance(new)
             if _faster(island.best, before):
                 island.gained = island.generation
 

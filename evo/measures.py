@@ -10,7 +10,7 @@ import ast
 import math
 from collections.abc import Iterable, Sequence
 
-from evaluator.syntax import parse
+from evaluator.syntax import parse, statements
 from evaluator.types import Evaluation, Profile
 
 
@@ -57,13 +57,23 @@ def kernels_of(tree: ast.AST) -> list[ast.FunctionDef]:
     """The functions that Triton compiles."""
     return [
         node
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(mark) for mark in node.decorator_list)
     ]
 
 
 def _calls(node: ast.AST) -> list[str]:
-    return [ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)]
+    return [_dotted(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)]
+
+
+def _dotted(node: ast.expr) -> str:
+    """`tl.load`; unparsing takes ten times as long."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=attr):
+            return f"{_dotted(value)}.{attr}"
+    return ast.unparse(node)
 
 
 def program_mapping(kernels: list[ast.FunctionDef]) -> str:
@@ -76,7 +86,7 @@ def program_mapping(kernels: list[ast.FunctionDef]) -> str:
         ast.unparse(call.args[0])
         for kernel in kernels
         for call in ast.walk(kernel)
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("program_id") and call.args
+        if isinstance(call, ast.Call) and call.args and _dotted(call.func).endswith("program_id")
     }
     return "1d" if len(axes) <= 1 else "2d"
 
@@ -86,7 +96,7 @@ def _has_grid_stride(kernels: list[ast.FunctionDef]) -> bool:
     steps = [
         ast.unparse(loop.iter.args[2]).upper()
         for kernel in kernels
-        for loop in ast.walk(kernel)
+        for loop in statements(kernel)
         if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 3
     ]
     return any("PROGRAMS" in step or "NUM_SMS" in step for step in steps)
@@ -94,7 +104,7 @@ def _has_grid_stride(kernels: list[ast.FunctionDef]) -> bool:
 
 def passes(kernels: list[ast.FunctionDef]) -> str:
     """`whole` when nothing loops over loads, else `single` or `multi` by the loops that read memory."""
-    counts = [sum(_reads(loop) for loop in ast.walk(kernel) if isinstance(loop, ast.For)) for kernel in kernels]
+    counts = [sum(_reads(loop) for loop in statements(kernel) if isinstance(loop, ast.For)) for kernel in kernels]
     most = max(counts, default=0)
     return "whole" if most == 0 else "single" if most == 1 else "multi"
 

@@ -39,6 +39,7 @@ class _Member:
 
     def __init__(self, record: Record) -> None:
         self.record = record
+        self.order = (record.evaluation.latency_ms, record.number)
         # What nobody measured counts as the worst: it can make no candidate better than another.
         known = costs(record).values()
         self.fitness = _Costs([math.inf if value is None or math.isnan(value) else value for value in known])
@@ -49,11 +50,33 @@ def costs(record: Record) -> dict[str, float | None]:
     return {name: cost(record.evaluation) for name, cost in COSTS.items()}
 
 
+class Front:
+    """The front of everything it was told of."""
+
+    def __init__(self) -> None:
+        self._members: list[_Member] = []
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Tell of more candidates; failed ones are passed over."""
+        waiting = [_Member(record) for record in records if record.passed]
+        for start in range(0, len(waiting), CHUNK):
+            # Most are dominated by a member, which is quicker to see than to sort.
+            more = [one for one in waiting[start : start + CHUNK] if not self._dominates(one)]
+            if more:
+                pool = [*self._members, *more]
+                self._members = tools.sortNondominated(pool, len(pool), first_front_only=True)[0]
+
+    def _dominates(self, one: _Member) -> bool:
+        return any(member.fitness.dominates(one.fitness) for member in self._members)
+
+    @property
+    def records(self) -> list[Record]:
+        """The fastest first."""
+        return [member.record for member in sorted(self._members, key=lambda member: member.order)]
+
+
 def front(records: Iterable[Record]) -> list[Record]:
     """The correct candidates that no other dominates, the fastest first."""
-    waiting = [_Member(record) for record in records if record.passed]
-    found: list[_Member] = []
-    for start in range(0, len(waiting), CHUNK):
-        pool = [*found, *waiting[start : start + CHUNK]]
-        found = tools.sortNondominated(pool, len(pool), first_front_only=True)[0]
-    return sorted((member.record for member in found), key=lambda record: (record.evaluation.latency_ms, record.number))
+    found = Front()
+    found.add(records)
+    return found.records

@@ -53,6 +53,8 @@ class Individual:
     def __init__(self, record: Record, fitness: base.Fitness) -> None:
         self.record = record
         self.fitness = fitness
+        self.speedup = record.speedup
+        """Of the record, asked for far more often than it is worth working out."""
 
     def copy(self) -> Individual:
         """The same record with a fitness of its own, as DEAP writes crowding distances into it."""
@@ -71,7 +73,6 @@ class Population:
         """Island `island` of `search.islands.count`, with its share of the survivors."""
         self._config = config
         self._streams = streams
-        self._island = island
         share, rest = divmod(config.population, config.islands.count)
         self.size = max(1, share + (island < rest))
         self.members: list[Individual] = []
@@ -101,8 +102,8 @@ class Population:
             fitness.values = tuple(_worst(name, evaluation) for name in self._config.objectives)
         return Individual(record, fitness)
 
-    def advance(self, offspring: Sequence[Individual], generation: int) -> None:
-        """(mu + lambda): keep the best record of each structure, then the best `size` structures."""
+    def advance(self, offspring: Sequence[Individual]) -> None:
+        """(mu + lambda): keep the best record of each structure, then the best `size` structures; nothing is drawn."""
         best: dict[str, Individual] = {}
         for member in [*self.members, *offspring]:
             held = best.get(member.structure)
@@ -110,8 +111,7 @@ class Population:
                 best[member.structure] = member
         pool = list(best.values())
         count = min(self.size, len(pool))
-        with self._streams.lent_to_deap("survivors", generation, *[self._island] * (self._island > 0)):
-            self.members = self.toolbox.survive(pool, count)
+        self.members = self.toolbox.survive(pool, count)
 
     def parent(self, generation: int, index: int) -> Record:
         """One parent by tournament."""

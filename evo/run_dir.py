@@ -22,6 +22,8 @@ from evaluator.types import KernelSource
 
 WRITERS = 8
 """Sources written at once."""
+SOURCES = 512
+"""Texts kept in memory, the ones read last: survivors, elites and a batch are fewer."""
 
 
 class RunDir:
@@ -30,7 +32,8 @@ class RunDir:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: TextIO | None = None
-        self._read = lru_cache(maxsize=4096)(self._read_source)
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="kernevo-store")
+        self._read = lru_cache(maxsize=SOURCES)(self._read_source)
 
     @property
     def journal(self) -> Path:
@@ -148,8 +151,7 @@ class RunDir:
         missing = [(self.kernels / name, text) for name, text in new.items() if not (self.kernels / name).exists()]
         if missing:
             # A disk takes many files at once in little more time than one.
-            with ThreadPoolExecutor(min(len(missing), WRITERS), thread_name_prefix="kernevo-store") as pool:
-                list(pool.map(lambda item: self.write_atomically(*item), missing))
+            list(self._writers.map(lambda item: self.write_atomically(*item), missing))
 
     def source(self, sha: str) -> KernelSource:
         """A stored source. Raises KernevoError when the file is missing or was changed."""

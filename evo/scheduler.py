@@ -11,7 +11,6 @@ from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from evaluator.autotune import split_autotune
 from evaluator.source_hash import ast_hash, structure_hash
@@ -27,7 +26,7 @@ from evo.islands import Islands
 from evo.measures import cell_of, syntax_words
 from evo.novelty import NoveltyGate
 from evo.operators import CrossoverOperator, Draft, Failure, RepairOperator, RewriteOperator, TuneOperator, Variation
-from evo.pareto import costs, front
+from evo.pareto import Front, costs
 from evo.population import Individual
 from evo.prior import Prior
 from evo.selection import Family
@@ -89,23 +88,22 @@ class Scheduler:
         self.streams = streams
         self.islands = Islands(config, streams)
         self.archive = Archive()
-        self.tuner = Tuner(config.tuning)
+        self.tuner = Tuner(config.tuning, read)
         self.gate = NoveltyGate(config.novelty)
-        self.family = Family()
+        self.family = Family(config.parents.kind == "puct")
         self.source = read
         self.generation = 0
         self.judged: dict[str, Judged] = {}
         """Every judged candidate by its id."""
         self.failures: deque[Failure] = deque(maxlen=KEPT_FAILURES)
         self.best: Record | None = None
-        self.front: list[Record] = []
-        """The Pareto front after the last generation."""
         self.more_seeds: Callable[[], list[Draft]] = list
         """Drafts of the first generation beside the task's seed; asked for when it is planned."""
         self.bandit = Bandit(config.operators)
         self._config = config
         self._sized = "code_size" in config.objectives
         self._asking = asking
+        self._front = Front()
         self._shares: dict[int, Share] = {}
         self._rewrite = RewriteOperator(asking, config)
         self._tune = TuneOperator(prior, config.tuning.prior_pool)
@@ -129,7 +127,7 @@ class Scheduler:
     @property
     def pareto(self) -> dict[str, dict[str, float | None]]:
         """What each member of the Pareto front takes."""
-        return {record.id: costs(record) for record in self.front}
+        return {record.id: costs(record) for record in self._front.records}
 
     def children(self, candidate_id: str) -> list[Record]:
         """The latest judged children of a candidate in the order of birth; at most `ATTEMPTS`."""
@@ -234,7 +232,7 @@ class Scheduler:
 
     def _candidate(self, draft: Draft, number: int) -> Candidate:
         proposal = draft.proposal
-        history: tuple[RewriteStep, ...] = draft.parents[0].candidate.rewrites if draft.parents else ()
+        history: tuple[RewriteStep, ...] = draft.parents[0].rewrites if draft.parents else ()
         candidate = Candidate(
             id=f"c{number:06d}",
             generation=self.generation,
@@ -283,13 +281,12 @@ class Scheduler:
         self.judged[record.id] = Judged(structure, speedup)
         for parent in parents:
             self._note_child(parent, kept)
-        source = partial(self.source, record.candidate.source_sha)
-        self.tuner.tell(kept, source, self._structure(parents[0]) if parents else None)
+        self.tuner.tell(kept, self._structure(parents[0]) if parents else None)
         self.family.judged(structure, math.log(speedup) if speedup else None)
         self.bandit.tell(record, self.judged[parents[0]] if parents else None)
         self._offspring.append(self.islands.individual(kept, self._size(kept) if self._sized else 0))
         if record.passed and structure not in self._syntax:  # journals of older versions lack the words
-            self._syntax[structure] = judged.syntax or syntax_words(source())
+            self._syntax[structure] = judged.syntax or syntax_words(self.source(record.candidate.source_sha))
         if speedup is not None:
             self.archive.add(self.cell(kept), kept)
             if self.best is None or speedup > (self.best.speedup or 0.0):
@@ -331,7 +328,7 @@ class Scheduler:
         assert not self._pending
         self.islands.advance(self._offspring, self.generation, self.archive, self._size)
         self.bandit.fade()
-        self.front = front([*self.front, *self.batch])
+        self._front.add(self.batch)
         # By birth: in which order verdicts come in is up to the judge.
         failed = sorted((one for one in self.batch if not one.passed), key=lambda one: one.number)
         self.failures.extend(filter(None, map(self._failure, failed)))
@@ -357,7 +354,7 @@ _NOT_KEPT = {"explanation": "", "messages": (), "answer": "", "sampling": {}}
 
 
 def _kept(record: Record) -> Record:
-    return record.model_copy(update={"candidate": record.candidate.model_copy(update=_NOT_KEPT)})
+    return Record(candidate=record.candidate.model_copy(update=_NOT_KEPT), evaluation=record.evaluation)
 
 
 def variations(config: SearchConfig) -> dict[str, Variation]:

@@ -31,7 +31,9 @@ STEEPEST = 60.0
 class Family:
     """Which structure came from which, how often each was rewritten, and what came of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts_visits: bool = True) -> None:
+        """Without `counts_visits`, which cost more the longer lines of descent are, `visits` stays empty."""
+        self._counts_visits = counts_visits
         self._parents: dict[str, tuple[str, ...]] = {}
         self._best_child: dict[str, float] = {}
         self.children: Counter[str] = Counter()
@@ -49,7 +51,8 @@ class Family:
         if parents:
             self.total += 1
             self.children.update(set(parents))
-            self.visits.update(self.ancestors(structure))
+            if self._counts_visits:
+                self.visits.update(self.ancestors(structure))
 
     def judged(self, structure: str, score: float | None) -> None:
         """A config of a structure has a verdict; None for a failed one."""

@@ -12,7 +12,6 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from heapq import heappop, heappush
 from itertools import chain, islice
 from statistics import median
@@ -25,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from evaluator.tunables import TunableSpace, extract
 from evaluator.types import EvalStatus, Evaluation
-from evo.candidate import Record
+from evo.candidate import Ancestor, Record
 from evo.config_search import TuningConfig
 from evo.study_file import StudyFile
 
@@ -39,6 +38,9 @@ EXPLORATION = 0.15
 """Weight of the upper-confidence term that decides which structure is tuned next, in units of log speedup."""
 
 
+HOT = 64
+"""Structures whose trials are kept as Optuna's, the ones asked for last."""
+
 SCREEN, CONFIRM = 0, 1
 """Steps of a trial: intermediate values are log speedups of these tiers."""
 
@@ -46,11 +48,11 @@ INFEASIBLE = {EvalStatus.RESOURCE_LIMIT: 1.0, EvalStatus.COMPILE_ERROR: 2.0}
 """Verdicts on the config that are constraints to Optuna, with how far each is from what would do (0 and less does)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One judged config of a structure."""
 
-    config: dict[str, int]
+    config: Mapping[str, int]
     value: float | None
     """Log speedup; None where the config failed."""
     infeasible: float = 0.0
@@ -61,7 +63,7 @@ class Trial:
     """Whether nothing thorougher was left out."""
 
 
-def trial_of(config: dict[str, int], evaluation: Evaluation) -> Trial:
+def trial_of(config: Mapping[str, int], evaluation: Evaluation) -> Trial:
     """What Optuna is told of a verdict."""
     speedup = evaluation.speedup
     timings = list(evaluation.timings.values())
@@ -76,54 +78,71 @@ def trial_of(config: dict[str, int], evaluation: Evaluation) -> Trial:
     )
 
 
-@dataclass
+class Spaces:
+    """The tunables of structures, read from their sources. Most structures have the same, which is kept once."""
+
+    def __init__(self, read: Callable[[str], str]) -> None:
+        self.read = read
+        self._known: dict[tuple[tuple[str, int, tuple[int, ...]], ...], TunableSpace] = {}
+
+    def of(self, source_sha: str) -> TunableSpace:
+        """Of a stored source; lines may be another's."""
+        found = extract(self.read(source_sha))
+        key = tuple((tunable.name, tunable.default, tunable.choices) for tunable in found.tunables)
+        return self._known.setdefault(key, found)
+
+
+@dataclass(slots=True)
 class Structure:
-    """What the tuner knows of one structure."""
+    """What the tuner knows of one structure. A campaign has thousands: what can be read again is not kept."""
 
     place: int
     """In the order of birth."""
-    read: Callable[[], str]
-    """Gives the source of its first candidate."""
+    source_sha: str
+    """Of its first candidate."""
+    spaces: Spaces
     trials: list[Trial] = field(default_factory=list)
     """In the order they were judged."""
-    best: Record | None = None
+    best: Ancestor | None = None
     score: float | None = None
     """Best log speedup so far."""
     parent: str | None = None
     """The structure this one was rewritten from."""
-    frozen: list[FrozenTrial] = field(default_factory=list)
-    """The first of `trials` as Optuna's; made when somebody asks."""
+    _space: TunableSpace | None = None
 
     def add(self, record: Record, trial: Trial) -> None:
         """One more judged config."""
         self.trials.append(trial)
-        speedup = record.speedup
-        if speedup is not None and (self.best is None or speedup > (self.best.speedup or 0.0)):
-            self.best, self.score = record, trial.value
+        if trial.value is not None and (self.score is None or trial.value > self.score):
+            self.best, self.score = record.ancestor, trial.value
 
     @property
     def base_source(self) -> str:
         """The source of its first candidate."""
-        return self.read()
+        return self.spaces.read(self.source_sha)
 
-    @cached_property
+    @property
     def space(self) -> TunableSpace:
         """Its tunables, read from the source when first needed: a resume needs few."""
-        return extract(self.read())
+        if self._space is None:
+            self._space = self.spaces.of(self.source_sha)
+        return self._space
 
     @property
     def seen(self) -> set[tuple[int, ...]]:
         """Configs already judged, as value tuples in the order of the space."""
-        return {self.key(trial.config) for trial in self.trials}
+        space = self.space
+        return {key_of(space, trial.config) for trial in self.trials}
 
     @property
     def size(self) -> int:
         """Number of configs in the space."""
         return math.prod(len(tunable.choices) for tunable in self.space.tunables)
 
-    def key(self, config: Mapping[str, int]) -> tuple[int, ...]:
-        """A config as a hashable tuple; names that the space lacks do not count."""
-        return tuple(config.get(tunable.name, tunable.default) for tunable in self.space.tunables)
+
+def key_of(space: TunableSpace, config: Mapping[str, int]) -> tuple[int, ...]:
+    """A config as a hashable tuple; names that the space lacks do not count."""
+    return tuple(config.get(tunable.name, tunable.default) for tunable in space.tunables)
 
 
 _Entry = tuple[float, int, str]
@@ -133,23 +152,27 @@ _Entry = tuple[float, int, str]
 class Tuner:
     """The structures of a campaign and which config to try next on each."""
 
-    def __init__(self, config: TuningConfig) -> None:
+    def __init__(self, config: TuningConfig, read: Callable[[str], str]) -> None:
+        """`read` gives the text of a stored source."""
         self._config = config
+        self._spaces = Spaces(read)
         self.structures: dict[str, Structure] = {}
         # Number of trials -> open structures with that many, the most promising first.
         self._open: dict[int, list[_Entry]] = {}
         self._listed: dict[str, tuple[int, _Entry]] = {}
         self._unlisted: set[str] = set()
         self._judged = 0
+        self._frozen: dict[str, list[FrozenTrial]] = {}
         # Optuna logs every trial at INFO; the campaign's monitors say what matters.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-    def tell(self, record: Record, source: Callable[[], str], parent: str | None) -> None:
+    def tell(self, record: Record, parent: str | None) -> None:
         """Learn one judged config. The first record of a structure defines its base source, space and parent."""
         key = record.candidate.structure
         if key not in self.structures:
-            self.structures[key] = Structure(len(self.structures), source, parent=parent)
-        self.structures[key].add(record, trial_of(dict(record.candidate.config), record.evaluation))
+            sha = record.candidate.source_sha
+            self.structures[key] = Structure(len(self.structures), sha, self._spaces, parent=parent)
+        self.structures[key].add(record, trial_of(record.candidate.config, record.evaluation))
         self._judged += 1
         self._unlisted.add(key)
 
@@ -214,30 +237,34 @@ class Tuner:
         """
         structure = self.structures[key]
         parent = self.structures.get(structure.parent or "")
-        inherited = [fit(structure.space, parent.best.candidate.config)] if parent and parent.best else []
+        space = structure.space
+        inherited = [fit(space, parent.best.config)] if parent and parent.best else []
         seen = structure.seen
-        for config in chain(inherited, self._asked(structure, seed)):
-            if structure.key(config) not in seen:
-                seen.add(structure.key(config))
+        for config in chain(inherited, self._asked(key, seed)):
+            if key_of(space, config) not in seen:
+                seen.add(key_of(space, config))
                 yield config
 
-    def _asked(self, structure: Structure, seed: int) -> Iterator[dict[str, int]]:
-        study = self._study(structure, seed)
-        known = structure.seen
+    def _asked(self, key: str, seed: int) -> Iterator[dict[str, int]]:
+        structure, study = self.structures[key], self._study(key, seed)
+        space, known = structure.space, structure.seen
         for _ in range(ATTEMPTS):
-            trial = study.ask(_distributions(structure.space))
-            config = {tunable.name: tunable.choices[trial.params[tunable.name]] for tunable in structure.space.tunables}
-            if structure.key(config) in known:
+            trial = study.ask(_distributions(space))
+            config = {tunable.name: tunable.choices[trial.params[tunable.name]] for tunable in space.tunables}
+            if key_of(space, config) in known:
                 # Told as it is known, so that the sampler moves on instead of asking for it again.
                 study.tell(trial, state=TrialState.PRUNED)
                 continue
-            known.add(structure.key(config))
+            known.add(key_of(space, config))
             yield config
         yield from _unseen(structure, known, seed)
 
-    def _study(self, structure: Structure, seed: int) -> optuna.Study:
+    def _study(self, key: str, seed: int) -> optuna.Study:
         study = optuna.create_study(direction="maximize", sampler=_sampler(self._config.sampler, seed))
-        study.add_trials(_frozen(structure))
+        frozen = self._frozen[key] = _frozen(self.structures[key], self._frozen.pop(key, []))
+        if len(self._frozen) > HOT:
+            del self._frozen[next(iter(self._frozen))]
+        study.add_trials(frozen)
         return study
 
     def export(self) -> Iterator[str]:
@@ -247,7 +274,7 @@ class Tuner:
             if structure.space.tunables:
                 study = optuna.create_study(study_name=key[:12], storage=file.storage, direction="maximize")
                 study.set_user_attr("structure", key)
-                study.add_trials(_frozen(structure))
+                study.add_trials(_frozen(structure, []))
         return file.lines()
 
 
@@ -261,14 +288,15 @@ def fit(space: TunableSpace, wish: Mapping[str, int]) -> dict[str, int]:
 
 def _unseen(structure: Structure, known: set[tuple[int, ...]], seed: int) -> Iterator[dict[str, int]]:
     """Unseen configs in a random order, for a sampler that keeps coming back to what is known."""
-    tunables = structure.space.tunables
+    space = structure.space
+    tunables = space.tunables
     rng = np.random.default_rng(seed)
     sizes = [len(tunable.choices) for tunable in tunables]
     for index in rng.permutation(min(structure.size, LARGEST_ENUMERATED)):
         place = np.unravel_index(int(index), sizes) if sizes else ()
         config = {tunable.name: tunable.choices[int(at)] for tunable, at in zip(tunables, place, strict=True)}
-        if structure.key(config) not in known:
-            known.add(structure.key(config))
+        if key_of(space, config) not in known:
+            known.add(key_of(space, config))
             yield config
 
 
@@ -277,17 +305,17 @@ def _distributions(space: TunableSpace) -> dict[str, BaseDistribution]:
     return {tunable.name: IntDistribution(0, len(tunable.choices) - 1) for tunable in space.tunables}
 
 
-def _frozen(structure: Structure) -> list[FrozenTrial]:
-    """A structure's trials as Optuna's, in order."""
-    done = len(structure.frozen)
+def _frozen(structure: Structure, made: list[FrozenTrial]) -> list[FrozenTrial]:
+    """A structure's trials as Optuna's, in order; the first of them are `made` already."""
+    space, done = structure.space, len(made)
     confirmed = [trial.value for trial in structure.trials[:done] if trial.value is not None and trial.confirmed]
     for trial in structure.trials[done:]:
-        fitted = fit(structure.space, trial.config)
+        fitted = fit(space, trial.config)
         pruned = trial.value is None or _prunes(trial, confirmed)
         if trial.value is not None and trial.confirmed:
             confirmed.append(trial.value)
-        structure.frozen.append(_frozen_trial(structure.space, trial, fitted, pruned))
-    return structure.frozen
+        made.append(_frozen_trial(space, trial, fitted, pruned))
+    return made
 
 
 def _frozen_trial(space: TunableSpace, trial: Trial, fitted: Mapping[str, int], pruned: bool) -> FrozenTrial:

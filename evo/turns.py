@@ -107,6 +107,7 @@ def _child(
         operator=candidate.operator,
         island=candidate.island,
         source=source(candidate.source_sha).text,
+        program=candidate.ast_hash,
         parent_source=source(parent.source_sha).text if parent else "",
         messages=candidate.messages,
         answer=candidate.answer,

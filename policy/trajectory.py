@@ -34,6 +34,8 @@ class JudgedChild(Frozen):
     operator: str
     island: int = 0
     source: str
+    program: str = ""
+    """The source's normalised AST hash where the search knows it."""
     parent_source: str = ""
     messages: tuple[Message, ...] = ()
     """The prompt; a child without one (a seed, a tuned config) makes no turn but counts in lineages."""
@@ -77,7 +79,7 @@ def turns_of(children: Iterable[JudgedChild], meta: RunMeta, reward: RewardSetti
     programs: set[str] = set()
     places: dict[str, _Place] = {}
     for child in children:
-        program = ast_hash(child.source)
+        program = child.program or ast_hash(child.source)
         place = places[child.candidate_id] = _place(child, places)
         if _prompted(child) and not child.evaluation.status.blames_harness:
             given = _reward_input(child, program, repeated=program in programs)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from evaluator.types import KernelSource, Task
 from evo.archive import Archive, Cell
-from evo.candidate import Record
+from evo.candidate import Ancestor, Record
 from evo.islands import Islands
 from evo.novelty import NoveltyGate
 from evo.selection import Family
@@ -23,7 +23,7 @@ class Draft:
 
     source: KernelSource
     operator: str
-    parents: tuple[Record, ...]
+    parents: tuple[Ancestor, ...]
     structure: str
     config: Mapping[str, int] = field(default_factory=dict)
     proposal: Proposal | None = None

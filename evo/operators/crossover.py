@@ -76,7 +76,7 @@ class CrossoverOperator:
         return Draft(
             proposal.source,
             self.name,
-            (faster, slower),
+            (faster.ancestor, slower.ancestor),
             structure,
             proposal=proposal,
             island=island.number,

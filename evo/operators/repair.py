@@ -97,7 +97,7 @@ class RepairOperator:
         return Draft(
             proposal.source,
             self.name,
-            (base, failure),
+            (base.ancestor, failure.ancestor),
             structure,
             proposal=proposal,
             island=failure.candidate.island,

@@ -175,7 +175,7 @@ class RewriteOperator:
                 Draft(
                     proposal.source,
                     self.name,
-                    (parent,),
+                    (parent.ancestor,),
                     structure,
                     proposal=proposal,
                     island=island.number,

@@ -46,7 +46,7 @@ class TuneOperator:
                         (best,),
                         structure,
                         config,
-                        island=best.candidate.island,
+                        island=best.island,
                         arm=self.name,
                     )
                 )

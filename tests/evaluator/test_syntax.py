@@ -41,3 +41,44 @@ def test_wrong_source_is_refused_at_once(monkeypatch):
     with pytest.raises(SyntaxError):
         syntax.parse("def (:")
     assert calls == ["exec"]
+
+
+NESTED = """
+def outer(x):
+    '''Doc.'''
+    if x:
+        y = 1
+    else:
+        for z in x:
+            with z:
+                y = 2
+    try:
+        match x:
+            case 1:
+                y = 3
+    except ValueError:
+        y = 4
+    finally:
+        class Inner:
+            def method(self):
+                self.y = 5
+    return lambda: x
+
+
+async def other():
+    while True:
+        y = 6
+"""
+
+
+def test_statements_are_those_that_walk_finds_in_its_order():
+    tree = syntax.parse(NESTED)
+    assert [node for node in syntax.statements(tree) if isinstance(node, ast.stmt)] == [
+        node for node in ast.walk(tree) if isinstance(node, ast.stmt)
+    ]
+
+
+def test_own_statements_stop_at_functions_and_classes():
+    outer = syntax.parse(NESTED).body[0]
+    own = [ast.unparse(node) for node in syntax.statements(outer, own=True) if isinstance(node, ast.Assign)]
+    assert sorted(own) == ["y = 1", "y = 2", "y = 3", "y = 4"]

@@ -48,11 +48,11 @@ def measured(speedup, tier="confirm", screened=None):
 
 
 def told(*evaluations, sampler="tpe", choices=None):
-    tuner = Tuner(TuningConfig(sampler=sampler))
+    tuner = Tuner(TuningConfig(sampler=sampler), lambda sha: fakes.SEED)
     blocks = choices or next(tunable for tunable in SPACE.tunables if tunable.name == BLOCK).choices
     for number, evaluation in enumerate(evaluations):
         block = blocks[number % len(blocks)]
-        tuner.tell(record(number, evaluation, **{BLOCK: block}), lambda: fakes.SEED, None)
+        tuner.tell(record(number, evaluation, **{BLOCK: block}), None)
     return tuner
 
 
