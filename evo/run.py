@@ -143,6 +143,14 @@ class Run:
         """The end of every finished generation."""
         return [self._parsed(events.GenerationEnd, e) for e in self._events if e.kind == events.GENERATION]
 
+    def learned(self) -> list[events.Learned]:
+        """What came of each training of the policy."""
+        return [self._parsed(events.Learned, e) for e in self._events if e.kind == events.LEARNED]
+
+    def spent(self) -> list[events.Spent]:
+        """What the policy cost, for one that keeps count."""
+        return [self._parsed(events.Spent, e) for e in self._events if e.kind == events.SPENT]
+
     def sessions(self) -> list[events.Session]:
         """Begin and end of every session."""
         return [self._parsed(events.Session, e) for e in self._events if e.kind == events.SESSION]

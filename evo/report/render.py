@@ -26,11 +26,14 @@ from evaluator.errors import EnvironmentUnusableError, KernevoError, UsageError
 from evaluator.types import Task
 from evo.candidate import Record
 from evo.harvest import baseline_of, versions_of
+from evo.interval import speedup_interval
 from evo.report import figures
 from evo.report.data import Findings, gather
 from evo.report.figures import Figure
 from evo.report.lineage import branches, source_text
 from evo.report.text import clip, number, visible
+from evo.report.training_figures import curves
+from evo.report.tree import tree_of
 from evo.run import Run
 
 FILE = "report.html"
@@ -63,6 +66,7 @@ def page_of(run: Run) -> str:
     best = elites[0] if elites else None
     task, task_problem = _task(run)
     drawn = _figures(run, findings, best, task)
+    shown = branches(run, elites)
     return (
         _environment()
         .get_template("report.html.j2")
@@ -74,7 +78,9 @@ def page_of(run: Run) -> str:
             seed=_seed(run),
             task=task,
             task_problem=task_problem,
-            branches=branches(run, elites),
+            interval=speedup_interval(best.evaluation) if best else None,
+            branches=shown,
+            tree=tree_of(shown),
             best_source=_best_source(run, best),
             figures={figure.name: figure for figure in drawn},
             figure_json=htmlsafe_json_dumps(
@@ -106,6 +112,7 @@ def _figures(run: Run, findings: Findings, best: Record | None, task: Task | Non
     drawn: list[Figure | None] = []
     if findings.points:
         drawn += [figures.convergence(findings, kind), figures.by_the_clock(findings, kind)]
+        drawn.append(figures.by_judging(findings, kind))
     if findings.stages:
         drawn.append(figures.funnel(findings))
     drawn.append(figures.pareto(findings.front))
@@ -113,7 +120,7 @@ def _figures(run: Run, findings: Findings, best: Record | None, task: Task | Non
     if best is not None:
         drawn.append(figures.terms(best))
         drawn.append(_roofline(run, best, task))
-    return [figure for figure in drawn if figure is not None]
+    return [figure for figure in (*drawn, *curves(findings.trainings)) if figure is not None]
 
 
 def _roofline(run: Run, best: Record, task: Task | None) -> Figure | None:

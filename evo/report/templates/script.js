@@ -6,9 +6,17 @@
     for (let node = target; node; node = node.parentElement) {
       if (node instanceof HTMLDetailsElement) node.open = true;
     }
-    if (target) target.scrollIntoView();
+    if (!target) return;
+    target.scrollIntoView();
+    const summary = target.querySelector(":scope > summary");
+    if (summary) summary.focus({ preventScroll: true });
   };
   addEventListener("hashchange", reveal);
+  // A link to where we already are changes no hash, and the step may have been closed since.
+  addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest("a");
+    if (link && link.getAttribute("href") === location.hash) reveal();
+  });
   reveal();
 
   const plots = [...document.querySelectorAll("[data-figure]")];
