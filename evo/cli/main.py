@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "run": "Start a campaign from a config file.",
     "resume": "Continue a run exactly where it stopped.",
     "status": "Show one run, or all runs of a folder.",
+    "watch": "Follow a run while it goes on.",
     "show": "Show one candidate: prompt, answer, diff, verdict, reward.",
     "review": "Let a second model look for cheating in a run's candidates.",
     "compare": "Say which of two runs was better, and by how much.",

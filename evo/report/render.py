@@ -12,6 +12,7 @@ import gzip
 import json
 import secrets
 import shlex
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -34,7 +35,7 @@ from evo.report.lineage import branches, source_text
 from evo.report.text import clip, number, visible
 from evo.report.training_figures import curves
 from evo.report.tree import tree_of
-from evo.run import Run
+from evo.run import Run, RunStatus
 
 FILE = "report.html"
 SHOWN_REASON = 300
@@ -59,8 +60,19 @@ def render(run: Run, out: Path | None = None) -> Path:
     return path
 
 
-def page_of(run: Run) -> str:
-    """The whole page."""
+@dataclass(frozen=True)
+class Live:
+    """What a page needs that follows its run."""
+
+    version: int
+    """Length of the journal in bytes that the page shows."""
+    every: float
+    """Seconds between two questions for news."""
+    status: RunStatus
+
+
+def page_of(run: Run, live: Live | None = None) -> str:
+    """The whole page; one that is `live` asks its server for news and loads itself again."""
     findings = gather(run)
     elites = run.elites(run.config.elites)
     best = elites[0] if elites else None
@@ -72,6 +84,7 @@ def page_of(run: Run) -> str:
         .get_template("report.html.j2")
         .render(
             run=run,
+            live=live,
             findings=findings,
             elites=elites,
             best=best,
