@@ -20,13 +20,14 @@ def harvest(
     top: Annotated[int, typer.Option(min=1, help="How many kernels, each of another structure.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier harvest.")] = False,
 ) -> None:
-    """Copy a run's best kernels out as plain Python files.
+    """Copy a run's best kernels out as a folder to use elsewhere.
 
-    Each file holds its best tunables and runs on its own; the paths are printed, best first.
+    Each kernel file holds its best tunables and runs on its own; a test, a benchmark, a PyTorch operator and the task
+    lie beside them. The kernels' paths are printed, best first.
     """
     folder = find_run(run)
     from evo.harvest import harvest as write_kernels
     from evo.run import Run
 
-    for path in write_kernels(Run.load(folder), top, out, force=force):
+    for path in write_kernels(Run.load(folder), top, out, force=force, package=True):
         print(path)
