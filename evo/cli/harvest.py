@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from evo.cli import complete
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -15,7 +16,7 @@ app = new_app()
 
 @app.command()
 def harvest(
-    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.")],
+    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.", autocompletion=complete.runs)],
     out: Annotated[Path, typer.Option(help="Folder to write to.")],
     top: Annotated[int, typer.Option(min=1, help="How many kernels, each of another structure.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier harvest.")] = False,

@@ -59,7 +59,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command called, imported now. An unknown one is a usage error that suggests the nearest."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(unknown_command(args[0]))
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
@@ -85,7 +85,7 @@ def unknown_command(name: str) -> str:
     return f"no command {name!r}. Did you mean {near[0]!r}?" if near else f"no command {name!r}"
 
 
-app = new_app(cls=LazyGroup, no_args_is_help=True)
+app = new_app(cls=LazyGroup, no_args_is_help=True, add_completion=True)
 
 
 def _print_version(wanted: bool) -> None:

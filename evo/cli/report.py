@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from evo.cli import complete
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -15,7 +16,7 @@ app = new_app()
 
 @app.command()
 def report(
-    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.")],
+    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.", autocompletion=complete.runs)],
     out: Annotated[Path | None, typer.Option(help="File to write; report.html in the run when left out.")] = None,
 ) -> None:
     """Write a run's report.html.

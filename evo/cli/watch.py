@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from evaluator.errors import EnvironmentUnusableError, UsageError
-from evo.cli import output
+from evo.cli import complete, output
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -19,7 +19,7 @@ app = new_app()
 
 @app.command()
 def watch(
-    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.")],
+    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.", autocompletion=complete.runs)],
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look for news.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show the run as it is now, and end.")] = False,
     web: Annotated[bool, typer.Option("--web", help="Serve the report to a browser; it follows the run.")] = False,
