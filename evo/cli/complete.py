@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from evo.cli.runs import RUNS, run_folders
 
 
@@ -18,3 +22,9 @@ def tasks(incomplete: str) -> list[str]:
     from evaluator.task import list_tasks
 
     return [name for name in list_tasks() if name.startswith(incomplete)]
+
+
+RunArgument = Annotated[str, typer.Argument(help="Run folder, or its name under runs/.", autocompletion=runs)]
+RunArguments = Annotated[
+    list[str], typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/.", autocompletion=runs)
+]

@@ -30,10 +30,7 @@ class SplitBy(StrEnum):
 
 @app.command()
 def export(
-    runs: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/.", autocompletion=complete.runs),
-    ],
+    runs: complete.RunArguments,
     format_: Annotated[
         str,
         typer.Option(

@@ -19,10 +19,7 @@ app = new_app()
 
 @app.command()
 def finetune(
-    runs: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/.", autocompletion=complete.runs),
-    ],
+    runs: complete.RunArguments,
     method: Annotated[str, typer.Option(help="sft, dpo, grpo or trloo.")],
     base: Annotated[str, typer.Option(help="Folder of the model: config.json, weights, tokenizer.")],
     out: Annotated[Path, typer.Option(help="Folder to write the adapter to.")],

@@ -16,7 +16,7 @@ app = new_app()
 
 @app.command()
 def harvest(
-    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.", autocompletion=complete.runs)],
+    run: complete.RunArgument,
     out: Annotated[Path, typer.Option(help="Folder to write to.")],
     top: Annotated[int, typer.Option(min=1, help="How many kernels, each of another structure.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier harvest.")] = False,

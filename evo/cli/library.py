@@ -25,10 +25,7 @@ _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON docume
 
 @app.command()
 def add(
-    runs: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/.", autocompletion=complete.runs),
-    ],
+    runs: complete.RunArguments,
     library: _LibraryOption = LIBRARY,
     as_json: _JsonOption = False,
 ) -> None:

@@ -16,7 +16,7 @@ app = new_app()
 
 @app.command()
 def report(
-    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.", autocompletion=complete.runs)],
+    run: complete.RunArgument,
     out: Annotated[Path | None, typer.Option(help="File to write; report.html in the run when left out.")] = None,
 ) -> None:
     """Write a run's report.html.

@@ -28,7 +28,7 @@ FAILURES = 3
 
 @app.command()
 def review(
-    run: Annotated[str, typer.Argument(help="A run folder, or its name under runs/.", autocompletion=complete.runs)],
+    run: complete.RunArgument,
     config: Annotated[
         str | None,
         typer.Option("--config", help="A config whose first openai policy reviews; the run's own else."),

@@ -37,7 +37,7 @@ class Part(StrEnum):
 
 @app.command()
 def show(
-    run: Annotated[str, typer.Argument(help="A run folder, or its name under runs/.", autocompletion=complete.runs)],
+    run: complete.RunArgument,
     candidate: Annotated[str, typer.Argument(help="A candidate's id, e.g. c000042.")],
     part: Annotated[Part | None, typer.Option("--part", help="Print only this, as it is and whole.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,

@@ -19,7 +19,7 @@ app = new_app()
 
 @app.command()
 def watch(
-    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.", autocompletion=complete.runs)],
+    run: complete.RunArgument,
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look for news.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show the run as it is now, and end.")] = False,
     web: Annotated[bool, typer.Option("--web", help="Serve the report to a browser; it follows the run.")] = False,
