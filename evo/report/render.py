@@ -120,6 +120,12 @@ def _task(run: Run) -> tuple[Task | None, str]:
         return None, error.message
 
 
+def figures_of(run: Run) -> list[Figure]:
+    """The figures of the page, in its order."""
+    best = next(iter(run.elites(1)), None)
+    return _figures(run, gather(run), best, _task(run)[0])
+
+
 def _figures(run: Run, findings: Findings, best: Record | None, task: Task | None) -> list[Figure]:
     kind = best.evaluation.kind if best else None
     drawn: list[Figure | None] = []
