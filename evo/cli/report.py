@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from evaluator.errors import UsageError
-from evo.cli import complete
+from evo.cli import complete, output
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -23,6 +23,7 @@ def report(
         Path | None, typer.Option(metavar="DIR", help="Write the figures into this folder instead of the page.")
     ] = None,
     png: Annotated[bool, typer.Option("--png", help="Figures as PNG; SVG when left out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Write a run's report.html.
 
@@ -39,9 +40,13 @@ def report(
     if figures is not None:
         from evo.report.images import write_images
 
-        for written in write_images(Run.load(path), figures, "png" if png else "svg"):
-            print(written)
-        return
-    from evo.report import render
+        written = write_images(Run.load(path), figures, "png" if png else "svg")
+    else:
+        from evo.report import render
 
-    print(render(Run.load(path), out))
+        written = [render(Run.load(path), out)]
+    if as_json:
+        output.print_json({"run": str(path), "files": [str(file) for file in written]})
+        return
+    for file in written:
+        print(file)

@@ -16,12 +16,17 @@ WIDTH, HEIGHT, SCALE = 900, 560, 2
 COLORS = ("#0b62b8", "#c2570c", "#2a7f4f", "#8a4fbf", "#b3305f", "#7a6a00")
 
 
+def has_kaleido() -> bool:
+    """Whether the package that draws is installed."""
+    return importlib.util.find_spec("kaleido") is not None
+
+
 def write_images(run: Run, folder: Path, kind: ImageKind) -> list[Path]:
     """Write every figure that the report of `run` shows; returns the paths, in its order.
 
     Raises EnvironmentUnusableError without kaleido or a browser, and when the folder cannot be written.
     """
-    if importlib.util.find_spec("kaleido") is None:
+    if not has_kaleido():
         raise EnvironmentUnusableError("kaleido is not installed", "pip install 'kernevo[figures]'")
     import plotly.graph_objects as go
     import plotly.io as pio

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -14,9 +13,7 @@ from tests.evo.cli_call import call
 from tests.evo.run_maker import RunMaker, passed
 from tests.evo.test_report import EVIL
 
-kaleido = pytest.mark.skipif(
-    importlib.util.find_spec("kaleido") is None or CHROMIUM is None, reason="no kaleido or no Chromium here"
-)
+kaleido = pytest.mark.skipif(not images.has_kaleido() or CHROMIUM is None, reason="no kaleido or no Chromium here")
 
 
 @pytest.fixture
@@ -41,7 +38,7 @@ def test_every_figure_becomes_an_image(run, tmp_path, monkeypatch):
 
 
 def test_without_kaleido_the_extra_is_named(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(images.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(images, "has_kaleido", lambda: False)
     outcome = call("report", run.path, "--figures", tmp_path / "out")
     assert outcome.code == 4
     assert "kernevo[figures]" in outcome.err
@@ -51,7 +48,7 @@ def test_a_browser_that_does_not_start_is_an_environment_error(run, tmp_path, mo
     def fail(*_, **__):
         raise RuntimeError("no browser\nmore")
 
-    monkeypatch.setattr(images.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(images, "has_kaleido", lambda: True)
     monkeypatch.setattr("plotly.io.write_images", fail, raising=False)
     outcome = call("report", run.path, "--figures", tmp_path / "out")
     assert outcome.code == 4
