@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
-
-from deap import base, tools
 
 from evaluator.types import Evaluation, geometric_mean
 from evo.candidate import Record
-
-CHUNK = 64
-"""Records that are sorted at once with the front so far: sorting takes time by the square."""
 
 
 def _energy(evaluation: Evaluation) -> float | None:
@@ -30,20 +26,6 @@ COSTS: Mapping[str, Callable[[Evaluation], float | None]] = {
 }
 
 
-class _Costs(base.Fitness):  # type: ignore[misc]  # DEAP has no types
-    weights = (-1.0,) * len(COSTS)
-
-
-class _Member:
-    """A record with the fitness that DEAP sorts by."""
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        # What nobody measured counts as the worst: it can make no candidate better than another.
-        known = costs(record).values()
-        self.fitness = _Costs([math.inf if value is None or math.isnan(value) else value for value in known])
-
-
 def costs(record: Record) -> dict[str, float | None]:
     """What a correct candidate takes, by the names of `COSTS`; None where its evaluation does not say."""
     return {name: cost(record.evaluation) for name, cost in COSTS.items()}
@@ -51,9 +33,18 @@ def costs(record: Record) -> dict[str, float | None]:
 
 def front(records: Iterable[Record]) -> list[Record]:
     """The correct candidates that no other dominates, the fastest first."""
-    waiting = [_Member(record) for record in records if record.passed]
-    found: list[_Member] = []
-    for start in range(0, len(waiting), CHUNK):
-        pool = [*found, *waiting[start : start + CHUNK]]
-        found = tools.sortNondominated(pool, len(pool), first_front_only=True)[0]
-    return sorted((member.record for member in found), key=lambda record: (record.evaluation.latency_ms, record.number))
+    alike: dict[tuple[float, ...], list[Record]] = {}
+    for record in records:
+        if record.passed:
+            alike.setdefault(_paid(record), []).append(record)
+    found: list[tuple[float, ...]] = []
+    for paid in sorted(alike):  # whoever dominates comes before whom it dominates
+        if not any(all(map(operator.le, other, paid)) for other in found):
+            found.append(paid)
+    best = (record for paid in found for record in alike[paid])
+    return sorted(best, key=lambda record: (record.evaluation.latency_ms, record.number))
+
+
+def _paid(record: Record) -> tuple[float, ...]:
+    # What nobody measured counts as the worst: it can make no candidate better than another.
+    return tuple(math.inf if value is None or math.isnan(value) else value for value in costs(record).values())
