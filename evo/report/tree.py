@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from evo.candidate import Record
 from evo.report.lineage import Branch
 
-COLUMN, ROW, MARGIN = 132, 44, 22
+COLUMN, ROW, MARGIN = 84, 58, 36
 """Pixels between parents and children, between siblings, and around the tree."""
 
 
@@ -47,4 +47,4 @@ def tree_of(branches: list[Branch]) -> Tree:
             placed[record.id] = Node(record, x, MARGIN + row * ROW, record.id in elites, start)
     nodes = tuple(placed.values())
     width = max((node.x for node in nodes), default=0) + COLUMN
-    return Tree(nodes, width, (row + 1) * ROW + MARGIN)
+    return Tree(nodes, width, (row + 1) * ROW + MARGIN // 2)
