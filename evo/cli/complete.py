@@ -24,7 +24,9 @@ def tasks(incomplete: str) -> list[str]:
     return [name for name in list_tasks() if name.startswith(incomplete)]
 
 
-RunArgument = Annotated[str, typer.Argument(help="Run folder, or its name under runs/.", autocompletion=runs)]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="Run folder, or its name under runs/.", autocompletion=runs)
+]
 RunArguments = Annotated[
     list[str], typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/.", autocompletion=runs)
 ]
