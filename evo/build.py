@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields
@@ -22,7 +23,7 @@ from evo.config import (
     TransformersPolicyConfig,
     VllmPolicyConfig,
 )
-from evo.monitors import ConsoleMonitor, JsonlMonitor, Monitor
+from evo.monitors import Behind, ConsoleMonitor, JsonlMonitor, Monitor, TensorBoardMonitor, TrackerMonitor
 from evo.playbook import Entry, Playbook, expectations, family_of, notes, priors
 from evo.run_dir import RunDir
 from policy.policy import Policy
@@ -228,7 +229,26 @@ def _jsonl(config: CampaignConfig, run_dir: RunDir, done: int) -> Monitor:
     return JsonlMonitor(run_dir.path / "metrics.jsonl")
 
 
-MONITORS: dict[str, Callable[[CampaignConfig, RunDir, int], Monitor]] = {"console": _console, "jsonl": _jsonl}
+def _tensorboard(config: CampaignConfig, run_dir: RunDir, done: int) -> Monitor:
+    return Behind("tensorboard", lambda: TensorBoardMonitor(run_dir.path / "tensorboard"))
+
+
+def _tracker(package: str) -> Callable[[CampaignConfig, RunDir, int], Monitor]:
+    def make(config: CampaignConfig, run_dir: RunDir, done: int) -> Monitor:
+        facts = config.model_dump(mode="json")
+        task = re.sub(r"[^\w.-]+", "-", config.task).strip("-")
+        return Behind(package, lambda: TrackerMonitor(package, task, run_dir.path.resolve(), facts))
+
+    return make
+
+
+MONITORS: dict[str, Callable[[CampaignConfig, RunDir, int], Monitor]] = {
+    "console": _console,
+    "jsonl": _jsonl,
+    "tensorboard": _tensorboard,
+    "trackio": _tracker("trackio"),
+    "wandb": _tracker("wandb"),
+}
 
 
 def make_monitors(config: CampaignConfig, run_dir: RunDir, done: int) -> list[Monitor]:

@@ -22,19 +22,12 @@ from evaluator.types import Evaluation, Timing, TimingKind
 from evo.archive import qd_score
 from evo.candidate import Record
 from evo.compare_checks import kind_of, refuse_unlike, warnings_of
+from evo.interval import Z95, mean_error, of_median, of_model, of_ratio, of_workloads
 from evo.report.data import Stage, Verdict, stages, verdicts
 from evo.run import Run, RunStatus
 
 NEAR = 0.95
 """Share of the best at which a search counts as arrived."""
-Z95 = 1.959964
-"""Half the width of a 95 % interval in standard deviations."""
-Z80 = 1.281552
-"""Half the width of an 80 % interval: that of the cost model's spread."""
-Z60 = 0.841621
-"""Half the distance from the 20th to the 80th percentile."""
-MEDIAN_ERROR = math.sqrt(math.pi / 2)
-"""Standard error of a median over that of a mean, for normal samples."""
 
 Quantity = Literal["speedup", "latency"]
 
@@ -191,22 +184,17 @@ def _difference(first: Record, second: Record, quantity: Quantity, shared: Seque
 
 
 def _model_error(one: Evaluation, two: Evaluation) -> tuple[float | None, str]:
-    errors = [_mean(_of_model(timing) for timing in judged.timings.values()) for judged in (one, two)]
+    errors = [mean_error(of_model(timing) for timing in judged.timings.values()) for judged in (one, two)]
     if errors[0] is None or errors[1] is None:
         return None, "the cost model is not calibrated for this GPU: nothing says how far it errs"
     return math.hypot(errors[0], errors[1]), "how far the cost model's calibration errs, independently for each kernel"
 
 
-def _of_model(timing: Timing) -> float | None:
-    low, high = timing.spread_low, timing.spread_high
-    return None if low is None or high is None else math.log(high / low) / (2 * Z80)
-
-
 def _measured_error(
     one: Evaluation, two: Evaluation, quantity: Quantity, shared: Sequence[float]
 ) -> tuple[float | None, str]:
-    read: Callable[[Timing], float | None] = _of_ratio if quantity == "speedup" else _of_median
-    errors = [_of_workloads([read(timing) for timing in judged.timings.values()]) for judged in (one, two)]
+    read: Callable[[Timing], float | None] = of_ratio if quantity == "speedup" else of_median
+    errors = [of_workloads([read(timing) for timing in judged.timings.values()]) for judged in (one, two)]
     repeats = math.sqrt(sum(gap * gap for gap in shared) / len(shared)) if shared else 0.0
     if errors[0] is None or errors[1] is None:
         return (
@@ -219,26 +207,3 @@ def _measured_error(
 def _again(shared: Sequence[float]) -> str:
     programs = "one program" if len(shared) == 1 else f"{len(shared)} programs"
     return f"how far apart the runs measured {programs} that both judged"
-
-
-def _of_ratio(timing: Timing) -> float | None:
-    low, high = timing.ratio_low, timing.ratio_high
-    return math.log(high / low) / (2 * Z95) if low and high else _of_median(timing)
-
-
-def _of_median(timing: Timing) -> float | None:
-    if not timing.p20_ms or not timing.p80_ms or timing.samples < 2:
-        return None
-    return MEDIAN_ERROR * math.log(timing.p80_ms / timing.p20_ms) / (2 * Z60) / math.sqrt(timing.samples)
-
-
-def _of_workloads(errors: Sequence[float | None]) -> float | None:
-    """Of the mean over workloads, whose samples have nothing to do with each other."""
-    known = [error for error in errors if error is not None]
-    return math.sqrt(sum(error * error for error in known)) / len(known) if len(known) == len(errors) > 0 else None
-
-
-def _mean(errors: Iterable[float | None]) -> float | None:
-    given = list(errors)
-    known = [error for error in given if error is not None]
-    return sum(known) / len(known) if len(known) == len(given) > 0 else None

@@ -330,8 +330,8 @@ class CampaignConfig(Section):
     """What a child earns in trajectories and exports."""
     learning: LearningConfig | None = None
     """Training of the policy between generations; left out, it stays as it is."""
-    monitors: tuple[Literal["console", "jsonl"], ...] = ("console", "jsonl")
-    """Where progress goes: the console (stderr), `metrics.jsonl`."""
+    monitors: tuple[Literal["console", "jsonl", "tensorboard", "trackio", "wandb"], ...] = ("console", "jsonl")
+    """Where progress goes: the console (stderr), `metrics.jsonl`, and curves, which need an extra each."""
     backend: Annotated[BackendConfig, _typed("local")] = LocalBackendConfig()
     """Where candidates are judged."""
     elites: PositiveInt = 5

@@ -1,13 +1,15 @@
 """Harvest: a run's best kernels as plain files that carry their own provenance.
 
 Each file is the judged source, byte for byte, under a header of comments, so that the judge gives it the verdict the
-source got. `harvest.json` beside the files holds the same facts for programs.
+source got. `harvest.json` beside the files holds the same facts for programs. `evo.harvest_package` says what else
+lies in a folder that is meant for others.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -17,9 +19,11 @@ from typing import Any
 
 from evaluator.errors import EnvironmentUnusableError, HarnessError, KernevoError, UsageError
 from evaluator.source_hash import ast_hash
-from evaluator.types import TimingKind
+from evaluator.types import Evaluation, TimingKind
+from evo import harvest_package
 from evo.candidate import Record
 from evo.config import GpuEvaluatorConfig
+from evo.interval import speedup_interval
 from evo.run import Run
 
 FACTS = "harvest.json"
@@ -45,12 +49,13 @@ class _File:
         return self.text.encode("utf-8", "surrogatepass")
 
 
-def harvest(run: Run, top: int, out: Path, force: bool = False) -> list[Path]:
+def harvest(run: Run, top: int, out: Path, force: bool = False, *, package: bool = False) -> list[Path]:
     """Write the best kernel of each of the `top` best structures to `out`; returns their paths, best first.
 
-    With `force`, files of an earlier harvest into the same folder are replaced, those that are no longer elites
-    removed; files that changed since are kept. Raises NothingCorrectError, UsageError for files that would be
-    overwritten, EnvironmentUnusableError when `out` cannot be written.
+    A `package` also gets what is in `evo.harvest_package`. With `force`, files of an earlier harvest into the same
+    folder are replaced, those that are no longer elites removed; files that changed since are kept. Raises
+    NothingCorrectError, UsageError for files that would be overwritten, EnvironmentUnusableError when `out` cannot be
+    written, and TaskError for a package whose task is gone.
     """
     elites = run.elites(top)
     if not elites:
@@ -58,24 +63,51 @@ def harvest(run: Run, top: int, out: Path, force: bool = False) -> list[Path]:
             f"{run.path}: no correct kernel to harvest",
             f"kernevo status {shlex.quote(str(run.path))} shows the verdicts",
         )
-    facts = [_facts(run, record, rank, out) for rank, record in enumerate(elites, start=1)]
-    kernels = [_kernel(run, record, fact, out) for record, fact in zip(elites, facts, strict=True)]
-    for kernel, fact in zip(kernels, facts, strict=True):
-        fact["file_sha"] = hashlib.sha256(kernel.data).hexdigest()
+    kernels, facts = _kernels(run, elites, out, first=1)
     summary = {"schema_version": SCHEMA_VERSION, "run": run.name, "task": run.started.task, "elites": facts}
-    files = [*kernels, _File(out / FACTS, json.dumps(summary, indent=2) + "\n")]
+    others = _packaged(run, elites[0], out, summary) if package else []
+    files = [*kernels, *others, _File(out / FACTS, json.dumps(summary, indent=2) + "\n")]
     if not force:
         _refuse_overwriting(files)
     try:
         out.mkdir(parents=True, exist_ok=True)
         _remove_stale(out, {file.path.name for file in files})
         for file in files:
+            file.path.parent.mkdir(exist_ok=True)
             _write(file)
     except OSError as error:
         raise EnvironmentUnusableError(
             f"{out}: cannot be written: {error.strerror or error}", "give another folder with --out"
         ) from error
     return [kernel.path for kernel in kernels]
+
+
+def _kernels(run: Run, records: Sequence[Record], out: Path, first: int) -> tuple[list[_File], list[dict[str, Any]]]:
+    """The kernels' files and facts, ranked from `first` on."""
+    facts = [_facts(run, record, rank, out) for rank, record in enumerate(records, start=first)]
+    kernels = [_kernel(run, record, fact, out) for record, fact in zip(records, facts, strict=True)]
+    for kernel, fact in zip(kernels, facts, strict=True):
+        fact["file_sha"] = hashlib.sha256(kernel.data).hexdigest()
+    return kernels, facts
+
+
+def _packaged(run: Run, best: Record, out: Path, summary: dict[str, Any]) -> list[_File]:
+    """What a package holds beside its elites; `summary` gets the facts that its files read."""
+    task, elites = run.task, summary["elites"]
+    special = harvest_package.specialists(run.records(), best)
+    taken = {fact["candidate"] for fact in elites}
+    more = list({record.id: record for record in special.values() if record.id not in taken}.values())
+    kernels, facts = _kernels(run, more, out, first=len(elites) + 1)
+    files = {fact["candidate"]: str(fact["file"]) for fact in (*elites, *facts)}
+    stem = _file_stem(summary["task"])
+    source = run.source(best.candidate.source_sha).text
+    summary["specialists"] = facts
+    summary["dispatch"] = harvest_package.table(task, best, special, files)
+    summary["operator"] = harvest_package.operator_of(task, source, f"{stem}_{best.candidate.source_sha[:8]}")
+    summary |= harvest_package.task_facts(task)
+    package = re.sub(r"\W", "_", stem, flags=re.ASCII).lower() + "_kernels"
+    texts = harvest_package.text_files(task, summary, package, list(files.values()))
+    return [*kernels, *(_File(out / name, text) for name, text in texts.items())]
 
 
 def _facts(run: Run, record: Record, rank: int, out: Path) -> dict[str, Any]:
@@ -98,6 +130,9 @@ def _facts(run: Run, record: Record, rank: int, out: Path) -> dict[str, Any]:
         "timing_kind": evaluation.kind,
         "target": evaluation.target,
         "speedup": record.speedup,
+        "interval": speedup_interval(evaluation),
+        "hardware": _hardware(run, evaluation),
+        "licence": harvest_package.licence_of(run, run.source(line[0].candidate.source_sha).text),
         "baseline": baseline_of(evaluation.kind),
         "latency_ms": evaluation.latency_ms,
         "workloads": {
@@ -111,6 +146,12 @@ def _facts(run: Run, record: Record, rank: int, out: Path) -> dict[str, Any]:
         "versions": versions_of(run),
         "reproduce": reproduce_command(run, out / name, evaluation.target),
     }
+
+
+def _hardware(run: Run, evaluation: Evaluation) -> str:
+    """What the numbers are of: the GPU that took them, or the machine that modelled them."""
+    machine = f"{run.environment.get('processor', 'unknown processor')}, {run.environment.get('cores', '?')} cores"
+    return f"{evaluation.target}; {machine}" if evaluation.kind == "measured" else f"{machine}; no GPU"
 
 
 def _policy(record: Record) -> str:
@@ -162,7 +203,9 @@ def header(facts: Mapping[str, Any]) -> str:
         f"verdict    {facts['verdict']}, {facts['checks_passed']} of {facts['checks_total']} checks passed",
         f"run        {facts['run']}, candidate {facts['candidate']}, seed {facts['seed']}",
         f"config     {_pairs(facts['config']) or 'nothing tunable'}",
+        f"hardware   {facts['hardware']}",
         f"versions   {_pairs(facts['versions'], ' ') or 'unknown'}",
+        f"licence    {facts['licence']}",
         f"policies   {', '.join(facts['policies']) or 'none'}",
         "rewrites   " + ("none" if not facts["rewrites"] else ""),
         *(f"  {number}. {_step(step)}" for number, step in enumerate(facts["rewrites"], start=1)),
@@ -176,7 +219,9 @@ def _speed(facts: Mapping[str, Any]) -> str:
     kind = f"{facts['timing_kind']} ({facts['target'] or 'unknown target'})"
     if facts["speedup"] is None:
         return f"latency {facts['latency_ms']:.4g} ms {kind}"
-    return f"{facts['speedup']:.3f}x {kind} over {facts['baseline']}"
+    interval = facts["interval"]
+    sure = f", 95 % interval [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
+    return f"{facts['speedup']:.3f}x {kind} over {facts['baseline']}{sure}"
 
 
 def _latencies(facts: Mapping[str, Any]) -> list[str]:
@@ -223,8 +268,9 @@ def _refuse_overwriting(files: Sequence[_File]) -> None:
 def _remove_stale(out: Path, kept: set[str]) -> None:
     """Remove files that an earlier harvest wrote here, is not about to write again, and nobody has changed since."""
     try:
-        earlier = json.loads((out / FACTS).read_text(encoding="utf-8"))["elites"]
-        written = {str(elite["file"]): str(elite["file_sha"]) for elite in earlier}
+        earlier = json.loads((out / FACTS).read_text(encoding="utf-8"))
+        kernels = [*earlier["elites"], *earlier.get("specialists", ())]
+        written = {str(kernel["file"]): str(kernel["file_sha"]) for kernel in kernels}
     except (OSError, ValueError, KeyError, TypeError):
         return
     for name, sha in written.items():

@@ -90,12 +90,36 @@ _LINE = re.compile(rb'\{"crc": "([0-9a-f]{8})", "seq": (\d+), "kind": "([a-z_]+)
 
 def lines(path: Path) -> Iterator[tuple[Line, int]]:
     """Every whole line with its length in bytes: what `read` gives, at a tenth of its price and one at a time."""
-    for number, raw in _raw(path):
-        head = _LINE.match(raw)
-        if head is None or int(head[1], 16) != zlib.crc32(raw[_HEAD:]) or int(head[2]) != number - 1:
-            _checked(path, number, raw, expected=number - 1)
-            raise JournalError(f"{path}:{number}: damaged line: not written by Kernevo", "restore it from a copy")
-        yield Line(number - 1, head[3].decode(), raw[head.end() : -2]), len(raw)
+    return ((_line(path, number, raw), len(raw)) for number, raw in _raw(path))
+
+
+def _line(path: Path, number: int, raw: bytes) -> Line:
+    head = _LINE.match(raw)
+    if head is None or int(head[1], 16) != zlib.crc32(raw[_HEAD:]) or int(head[2]) != number - 1:
+        _checked(path, number, raw, expected=number - 1)
+        raise JournalError(f"{path}:{number}: damaged line: not written by Kernevo", "restore it from a copy")
+    return Line(number - 1, head[3].decode(), raw[head.end() : -2])
+
+
+class Follower:
+    """Reads a journal that another process writes: each whole line once. What is half written waits for its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._number = 0
+
+    def news(self) -> Iterator[Line]:
+        """The lines since the last call. Raises JournalError for a damaged one."""
+        with self._path.open("rb") as stream:
+            stream.seek(self._read)
+            for raw in stream:
+                if not raw.endswith(b"\n"):
+                    return
+                line = _line(self._path, self._number + 1, raw)
+                self._read += len(raw)
+                self._number += 1
+                yield line
 
 
 def decode(line: bytes) -> Event:

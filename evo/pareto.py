@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
-
-from deap import base, tools
 
 from evaluator.types import Evaluation, geometric_mean
 from evo.candidate import Record
-
-CHUNK = 64
-"""Records that are sorted at once with the front so far: sorting takes time by the square."""
 
 
 def _energy(evaluation: Evaluation) -> float | None:
@@ -30,53 +26,54 @@ COSTS: Mapping[str, Callable[[Evaluation], float | None]] = {
 }
 
 
-class _Costs(base.Fitness):  # type: ignore[misc]  # DEAP has no types
-    weights = (-1.0,) * len(COSTS)
-
-
-class _Member:
-    """A record with the fitness that DEAP sorts by."""
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        self.order = (record.evaluation.latency_ms, record.number)
-        # What nobody measured counts as the worst: it can make no candidate better than another.
-        known = costs(record).values()
-        self.fitness = _Costs([math.inf if value is None or math.isnan(value) else value for value in known])
-
-
 def costs(record: Record) -> dict[str, float | None]:
     """What a correct candidate takes, by the names of `COSTS`; None where its evaluation does not say."""
     return {name: cost(record.evaluation) for name, cost in COSTS.items()}
 
 
 class Front:
-    """The front of everything it was told of."""
+    """The front of everything it was told of, kept from batch to batch."""
 
     def __init__(self) -> None:
-        self._members: list[_Member] = []
+        self._members: list[tuple[tuple[float, ...], Record]] = []
 
     def add(self, records: Iterable[Record]) -> None:
         """Tell of more candidates; failed ones are passed over."""
-        waiting = [_Member(record) for record in records if record.passed]
-        for start in range(0, len(waiting), CHUNK):
-            # Most are dominated by a member, which is quicker to see than to sort.
-            more = [one for one in waiting[start : start + CHUNK] if not self._dominates(one)]
-            if more:
-                pool = [*self._members, *more]
-                self._members = tools.sortNondominated(pool, len(pool), first_front_only=True)[0]
-
-    def _dominates(self, one: _Member) -> bool:
-        return any(member.fitness.dominates(one.fitness) for member in self._members)
+        for record in records:
+            if record.passed:
+                paid = _paid(record)
+                if not any(_dominates(other, paid) for other, _ in self._members):
+                    kept = [member for member in self._members if not _dominates(paid, member[0])]
+                    self._members = [*kept, (paid, record)]
 
     @property
     def records(self) -> list[Record]:
         """The fastest first."""
-        return [member.record for member in sorted(self._members, key=lambda member: member.order)]
+        return sorted((record for _, record in self._members), key=_order)
 
 
 def front(records: Iterable[Record]) -> list[Record]:
     """The correct candidates that no other dominates, the fastest first."""
-    found = Front()
-    found.add(records)
-    return found.records
+    alike: dict[tuple[float, ...], list[Record]] = {}
+    for record in records:
+        if record.passed:
+            alike.setdefault(_paid(record), []).append(record)
+    found: list[tuple[float, ...]] = []
+    for paid in sorted(alike):  # whoever dominates comes before whom it dominates
+        if not any(all(map(operator.le, other, paid)) for other in found):
+            found.append(paid)
+    best = (record for paid in found for record in alike[paid])
+    return sorted(best, key=_order)
+
+
+def _paid(record: Record) -> tuple[float, ...]:
+    # What nobody measured counts as the worst: it can make no candidate better than another.
+    return tuple(math.inf if value is None or math.isnan(value) else value for value in costs(record).values())
+
+
+def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(map(operator.le, one, other))
+
+
+def _order(record: Record) -> tuple[float | None, int]:
+    return record.evaluation.latency_ms, record.number

@@ -22,7 +22,7 @@ RunStatus = Literal["running", "finished", "interrupted", "crashed"]
 class Run:
     """One run directory, read from its journal. Reading never writes and works beside a living campaign."""
 
-    def __init__(self, path: Path, history: list[journal.Event]) -> None:
+    def __init__(self, path: Path, history: list[journal.Line]) -> None:
         self.path = path
         self.dir = RunDir(path)
         self._events = history
@@ -30,7 +30,7 @@ class Run:
     @classmethod
     def load(cls, path: str | Path) -> Run:
         """Read a run. Raises UsageError when the folder holds none, JournalError when its journal is damaged."""
-        history, _ = journal.read(existing(Path(path)).journal)
+        history = [line for line, _ in journal.lines(existing(Path(path)).journal)]
         return cls(Path(path), history)
 
     @cached_property
@@ -81,8 +81,8 @@ class Run:
                 found[candidate.id] = Record(candidate=candidate, evaluation=judged.evaluation)
         return found
 
-    def _parsed(self, model: type[journal.ModelT], event: journal.Event) -> journal.ModelT:
-        return journal.parsed(model, event.data, self.dir.journal, event.seq)
+    def _parsed(self, model: type[journal.ModelT], line: journal.Line) -> journal.ModelT:
+        return line.parsed(model, self.dir.journal)
 
     def records(self) -> list[Record]:
         """Every judged candidate in the order of birth."""
@@ -142,6 +142,14 @@ class Run:
     def generations(self) -> list[events.GenerationEnd]:
         """The end of every finished generation."""
         return [self._parsed(events.GenerationEnd, e) for e in self._events if e.kind == events.GENERATION]
+
+    def learned(self) -> list[events.Learned]:
+        """What came of each training of the policy."""
+        return [self._parsed(events.Learned, e) for e in self._events if e.kind == events.LEARNED]
+
+    def spent(self) -> list[events.Spent]:
+        """What the policy cost, for one that keeps count."""
+        return [self._parsed(events.Spent, e) for e in self._events if e.kind == events.SPENT]
 
     def sessions(self) -> list[events.Session]:
         """Begin and end of every session."""

@@ -16,4 +16,4 @@ echo "report: $RUNS/$name/report.html"
 echo
 echo "next:"
 echo "  $BIN/kernevo harvest $RUNS/$name --top 1 --out harvested/$name"
-echo "  $BIN/kernevo evaluate harvested/$name/$(basename "$elite") --task softmax"
+echo "  $BIN/kernevo verify harvested/$name"

@@ -9,10 +9,5 @@ import typer
 
 def new_app(**settings: Any) -> typer.Typer:
     """An app with plain help (rich's takes 0.1 s to load), `-h`, and no traceback of typer's own."""
-    return typer.Typer(
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-        **settings,
-    )
+    given: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+    return typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, **given | settings)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.cli import output
+from evo.cli import complete, output
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -20,8 +20,13 @@ app = new_app()
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="RUN_A", help="A run folder, or its name under runs/.")],
-    second: Annotated[str, typer.Argument(metavar="RUN_B", help="The run to compare it with.")],
+    first: Annotated[
+        str,
+        typer.Argument(metavar="RUN_A", help="A run folder, or its name under runs/.", autocompletion=complete.runs),
+    ],
+    second: Annotated[
+        str, typer.Argument(metavar="RUN_B", help="The run to compare it with.", autocompletion=complete.runs)
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Say which of two runs was better, and by how much.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evaluator.errors import HarnessError, TaskError, UsageError
-from evo.cli import output, verdict
+from evo.cli import complete, output, verdict
 from evo.cli.apps import new_app
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ app = new_app()
 @app.command()
 def evaluate(
     kernel: Annotated[Path, typer.Argument(help="Python file with ModelNew and its @triton.jit kernels.")],
-    task: Annotated[str, typer.Option(help="A shipped task's name, or the path of a task folder.")],
+    task: Annotated[
+        str, typer.Option(help="A shipped task's name, or the path of a task folder.", autocompletion=complete.tasks)
+    ],
     evaluator: Annotated[str, typer.Option(help="cpu models latencies, gpu measures them.")] = "cpu",
     target: Annotated[str | None, typer.Option(help="GPU to model latencies for; h200 when left out.")] = None,
     baseline: Annotated[str, typer.Option(help="gpu: best, eager, compile, max-autotune, seed or none.")] = "best",

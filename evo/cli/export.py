@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evaluator.errors import UsageError
-from evo.cli import output
+from evo.cli import complete, output
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -30,7 +30,7 @@ class SplitBy(StrEnum):
 
 @app.command()
 def export(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/.")],
+    runs: complete.RunArguments,
     format_: Annotated[
         str,
         typer.Option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.cli import output
+from evo.cli import complete, output
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -19,7 +19,7 @@ app = new_app()
 
 @app.command()
 def finetune(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/.")],
+    runs: complete.RunArguments,
     method: Annotated[str, typer.Option(help="sft, dpo, grpo or trloo.")],
     base: Annotated[str, typer.Option(help="Folder of the model: config.json, weights, tokenizer.")],
     out: Annotated[Path, typer.Option(help="Folder to write the adapter to.")],

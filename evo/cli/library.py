@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.cli import output
+from evo.cli import complete, output
 from evo.cli.apps import new_app
 from evo.cli.runs import RUNS, find_run
 
@@ -25,7 +25,7 @@ _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON docume
 
 @app.command()
 def add(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or their names under runs/.")],
+    runs: complete.RunArguments,
     library: _LibraryOption = LIBRARY,
     as_json: _JsonOption = False,
 ) -> None:

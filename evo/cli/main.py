@@ -25,11 +25,13 @@ COMMANDS: dict[str, str] = {
     "run": "Start a campaign from a config file.",
     "resume": "Continue a run exactly where it stopped.",
     "status": "Show one run, or all runs of a folder.",
+    "watch": "Follow a run while it goes on.",
     "show": "Show one candidate: prompt, answer, diff, verdict, reward.",
     "review": "Let a second model look for cheating in a run's candidates.",
     "compare": "Say which of two runs was better, and by how much.",
     "report": "Write a run's report.html.",
-    "harvest": "Copy a run's best kernels out as plain Python files.",
+    "harvest": "Copy a run's best kernels out as a folder to use elsewhere.",
+    "verify": "Judge the kernels of a harvest again.",
     "library": "Keep and find the kernels of many runs.",
     "export": "Write a run's trajectories for a training library.",
     "finetune": "Train a LoRA adapter on runs, for the model that proposes.",
@@ -57,7 +59,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command called, imported now. An unknown one is a usage error that suggests the nearest."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(unknown_command(args[0]))
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
@@ -83,7 +85,7 @@ def unknown_command(name: str) -> str:
     return f"no command {name!r}. Did you mean {near[0]!r}?" if near else f"no command {name!r}"
 
 
-app = new_app(cls=LazyGroup, no_args_is_help=True)
+app = new_app(cls=LazyGroup, no_args_is_help=True, add_completion=True)
 
 
 def _print_version(wanted: bool) -> None:

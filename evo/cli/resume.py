@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from evo.cli import complete
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run, session
 
@@ -14,7 +15,7 @@ app = new_app()
 
 @app.command()
 def resume(
-    run: Annotated[str, typer.Argument(help="Run folder, or its name under runs/.")],
+    run: complete.RunArgument,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:
     """Continue a run exactly where it stopped.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evaluator.errors import UsageError
-from evo.cli import output
+from evo.cli import complete, output
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -28,7 +28,7 @@ FAILURES = 3
 
 @app.command()
 def review(
-    run: Annotated[str, typer.Argument(help="A run folder, or its name under runs/.")],
+    run: complete.RunArgument,
     config: Annotated[
         str | None,
         typer.Option("--config", help="A config whose first openai policy reviews; the run's own else."),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.cli import output, verdict
+from evo.cli import complete, output, verdict
 from evo.cli.apps import new_app
 from evo.cli.runs import find_run
 
@@ -37,7 +37,7 @@ class Part(StrEnum):
 
 @app.command()
 def show(
-    run: Annotated[str, typer.Argument(help="A run folder, or its name under runs/.")],
+    run: complete.RunArgument,
     candidate: Annotated[str, typer.Argument(help="A candidate's id, e.g. c000042.")],
     part: Annotated[Part | None, typer.Option("--part", help="Print only this, as it is and whole.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,

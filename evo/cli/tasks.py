@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.cli import output
+from evo.cli import complete, output
 from evo.cli.apps import new_app
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ def show(
 
 @app.command()
 def check(
-    task: Annotated[str, typer.Argument(help="A task, or kernelbench:PATH for all problems of a suite.")],
+    task: Annotated[
+        str,
+        typer.Argument(help="A task, or kernelbench:PATH for all problems of a suite.", autocompletion=complete.tasks),
+    ],
     level: Annotated[int | None, typer.Option(help="Only problems of this level of KernelBench.")] = None,
 ) -> None:
     """Load a task and judge its seed kernel; exit code 2 when either is at fault.

@@ -117,7 +117,7 @@ class Monitors:
             except Exception as error:  # whatever a sink raises, the campaign outlives it
                 self._monitors.remove(monitor)
                 warnings.warn(
-                    f"{type(monitor).__name__} failed and is switched off: {error}",
+                    f"{getattr(monitor, 'name', type(monitor).__name__)} failed and is switched off: {error}",
                     RuntimeWarning,
                     stacklevel=3,
                 )

@@ -13,6 +13,8 @@ from evo.candidate import Record
 from evo.measures import DESCRIPTORS
 from evo.pareto import front
 from evo.playbook import Entry, of_run
+from evo.report.cost import Cost, cost_of, judge_seconds
+from evo.report.training import Training, trainings
 from evo.run import Run
 
 MAX_POINTS = 3000
@@ -27,6 +29,8 @@ class Point:
     candidate_id: str
     speedup: float
     improves: bool
+    spent_s: float = 0.0
+    """Seconds of judging up to here, of a GPU where one judges."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,14 @@ class Findings:
     front: list[Record]
     operators: list[Credit]
     rewrites: list[Credit]
+    models: list[Credit]
+    """By policy and its version, of candidates that answer a question."""
+    trainings: list[Training]
+    cost: Cost
     playbook: tuple[Entry, ...]
     judged: int
     correct: int
     cached: int
-    judge_seconds: float
     descriptors: tuple[str, ...] = field(default=DESCRIPTORS)
 
 
@@ -112,11 +119,13 @@ def gather(run: Run) -> Findings:
         front=front(records),
         operators=credits_by(by_operator(records), by_id),
         rewrites=credits_by(by_rewrite(records, by_id), by_id),
+        models=credits_by(by_model(records), by_id),
+        trainings=trainings(run),
+        cost=cost_of(run, records),
         playbook=_learned(run),
         judged=len(records),
         correct=sum(record.passed for record in records),
         cached=sum(record.evaluation.cached for record in records),
-        judge_seconds=math.fsum(s for record in records if math.isfinite(s := record.evaluation.seconds)),
     )
 
 
@@ -131,12 +140,13 @@ def _learned(run: Run) -> tuple[Entry, ...]:
 def points(records: Iterable[Record]) -> list[Point]:
     """Correct candidates with a finite speedup, thinned to `MAX_POINTS` without losing an improvement."""
     found: list[Point] = []
-    best = 0.0
+    best, spent = 0.0, 0.0
     for number, record in enumerate(records, start=1):
         speedup = record.speedup
+        spent += judge_seconds(record.evaluation)
         if speedup is None or not math.isfinite(speedup):
             continue
-        found.append(Point(number, record.id, speedup, speedup > best))
+        found.append(Point(number, record.id, speedup, speedup > best, spent))
         best = max(best, speedup)
     stride = max(1, math.ceil(len(found) / MAX_POINTS))
     return [point for index, point in enumerate(found) if point.improves or index % stride == 0]
@@ -187,6 +197,13 @@ def _cells(run: Run, by_id: dict[str, Record]) -> list[Cell]:
 def by_operator(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
     """Each record under its operator."""
     return ((record.candidate.operator, record) for record in records)
+
+
+def by_model(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
+    """Each record that answers a question, under the policy and version that answered."""
+    for record in records:
+        if record.candidate.answer:
+            yield f"{record.candidate.policy} {record.candidate.policy_version}", record
 
 
 def by_rewrite(records: Iterable[Record], by_id: dict[str, Record]) -> Iterator[tuple[str, Record]]:

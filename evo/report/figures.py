@@ -44,7 +44,8 @@ def label(text: str) -> str:
     return html.escape(visible(clip_line(text, 80)))
 
 
-def _axis(title: str, **more: Any) -> Spec:
+def axis(title: str, **more: Any) -> Spec:
+    """An axis with its title."""
     return {"title": {"text": title}, "automargin": True, **more}
 
 
@@ -71,7 +72,7 @@ def convergence(findings: Findings, kind: TimingKind | None) -> Figure:
         "text": [label(point.candidate_id) for point in points],
         "hovertemplate": "%{text}: %{y:.3f}x<extra></extra>",
     }
-    layout = {"xaxis": _axis("evaluations", rangemode="tozero"), "yaxis": _axis(f"speedup ({kind or 'none'})")}
+    layout = {"xaxis": axis("evaluations", rangemode="tozero"), "yaxis": axis(f"speedup ({kind or 'none'})")}
     rows = [(str(p.evaluation), p.candidate_id, number(p.speedup)) for p in points if p.improves]
     columns = ("evaluation", "candidate", "speedup")
     return Figure("convergence", "Best speedup against evaluations", [each, steps], layout, columns, rows)
@@ -90,9 +91,29 @@ def by_the_clock(findings: Findings, kind: TimingKind | None) -> Figure:
         "x": seconds,
         "y": best,
     }
-    layout = {"xaxis": _axis("seconds", rangemode="tozero"), "yaxis": _axis(f"speedup ({kind or 'none'})")}
+    layout = {"xaxis": axis("seconds", rangemode="tozero"), "yaxis": axis(f"speedup ({kind or 'none'})")}
     rows = [(number(x, ".1f"), number(y)) for x, y in zip(seconds, best, strict=True)]
     return Figure("clock", "Best speedup against seconds", [trace], layout, ("seconds", "best speedup"), rows)
+
+
+def by_judging(findings: Findings, kind: TimingKind | None) -> Figure:
+    """Best speedup against what judging took: GPU seconds where a GPU judges."""
+    shown = [point for point in findings.points if point.improves]
+    total = findings.cost.gpu or findings.cost.judging
+    seconds = [*(point.spent_s for point in shown), max(total, findings.points[-1].spent_s)] if shown else []
+    trace: Spec = {
+        "type": "scatter",
+        "mode": "lines",
+        "line": {"shape": "hv", "width": 2.5},
+        "name": "best so far",
+        "x": seconds,
+        "y": [*(point.speedup for point in shown), *(point.speedup for point in shown[-1:])],
+    }
+    unit = "GPU seconds" if findings.cost.gpu else "seconds of judging, no GPU used"
+    layout = {"xaxis": axis(unit, rangemode="tozero"), "yaxis": axis(f"speedup ({kind or 'none'})")}
+    rows = [(number(point.spent_s, ".1f"), point.candidate_id, number(point.speedup)) for point in shown]
+    title = f"Best speedup against {unit.partition(',')[0]}"
+    return Figure("judging", title, [trace], layout, (unit, "candidate", "speedup"), rows)
 
 
 def funnel(findings: Findings) -> Figure:
@@ -107,7 +128,7 @@ def funnel(findings: Findings) -> Figure:
     ]
     layout = {
         "barmode": "stack",
-        "xaxis": _axis("candidates"),
+        "xaxis": axis("candidates"),
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
     }
     rows = [(stage.name, str(stage.reached), _ended(stage.stopped)) for stage in findings.stages]
@@ -143,8 +164,8 @@ def archive(cells: list[Cell], descriptors: tuple[str, ...]) -> Figure | None:
         "colorbar": {"title": {"text": "speedup"}},
     }
     layout = {
-        "xaxis": _axis(descriptors[second], type="category"),
-        "yaxis": _axis(descriptors[first], type="category"),
+        "xaxis": axis(descriptors[second], type="category"),
+        "yaxis": axis(descriptors[first], type="category"),
     }
     table = [(" / ".join(cell.words), cell.owner.id, number(cell.owner.speedup)) for cell in cells]
     title = f"{len(cells)} cells, by {descriptors[first]} and {descriptors[second]}"
@@ -174,7 +195,7 @@ def pareto(front: list[Record]) -> Figure | None:
         "text": [label(record.id) for record in front],
         "hovertemplate": "%{text}: %{x:.4g} ms, %{y:.4g}<extra></extra>",
     }
-    layout = {"xaxis": _axis(f"latency_ms ({front[0].evaluation.kind})"), "yaxis": _axis(shown)}
+    layout = {"xaxis": axis(f"latency_ms ({front[0].evaluation.kind})"), "yaxis": axis(shown)}
     rows = [(record.id, *(number(one[name]) for name in COSTS)) for record, one in zip(front, taken, strict=True)]
     title = f"Pareto front: latency against {shown}"
     return Figure("pareto", title, [marks], layout, ("candidate", *COSTS), rows)
@@ -195,7 +216,7 @@ def terms(best: Record) -> Figure | None:
     workloads = list(profile.launches)
     shown = [label(workload) for workload in workloads]
     data = [{"type": "bar", "name": label(name), "x": shown, "y": totals[name]} for name in names]
-    layout = {"barmode": "group", "xaxis": _axis("", type="category"), "yaxis": _axis(f"ms ({profile.kind})")}
+    layout = {"barmode": "group", "xaxis": axis("", type="category"), "yaxis": axis(f"ms ({profile.kind})")}
     rows = [(workload, *(number(totals[name][index]) for name in names)) for index, workload in enumerate(workloads)]
     return Figure("terms", "Where the time of the best goes", data, layout, ("workload", *names), rows)
 
@@ -228,7 +249,7 @@ def roofline(records: dict[str, Record], hardware: Hardware, dtype: str) -> Figu
         return None
     data = [_points([point for point in placed if point.owner == owner], owner) for owner in records]
     data.append(_roof(hardware, hardware.peak_flops(dtype), [point.intensity for point in placed]))
-    layout = {"xaxis": _axis("FLOP per DRAM byte", type="log"), "yaxis": _axis("TFLOP/s", type="log")}
+    layout = {"xaxis": axis("FLOP per DRAM byte", type="log"), "yaxis": axis("TFLOP/s", type="log")}
     columns = ("candidate", "workload", "launch", "FLOP/byte", "TFLOP/s", "against the roof")
     rows = [(p.owner, p.workload, p.kernel, number(p.intensity), number(p.tflops), p.verdict) for p in placed]
     return Figure("roofline", f"Roofline of {hardware.name}, {dtype}", data, layout, columns, rows)

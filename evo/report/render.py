@@ -12,6 +12,7 @@ import gzip
 import json
 import secrets
 import shlex
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -26,12 +27,15 @@ from evaluator.errors import EnvironmentUnusableError, KernevoError, UsageError
 from evaluator.types import Task
 from evo.candidate import Record
 from evo.harvest import baseline_of, versions_of
+from evo.interval import speedup_interval
 from evo.report import figures
 from evo.report.data import Findings, gather
 from evo.report.figures import Figure
 from evo.report.lineage import branches, source_text
 from evo.report.text import clip, number, visible
-from evo.run import Run
+from evo.report.training_figures import curves
+from evo.report.tree import tree_of
+from evo.run import Run, RunStatus
 
 FILE = "report.html"
 SHOWN_REASON = 300
@@ -56,25 +60,40 @@ def render(run: Run, out: Path | None = None) -> Path:
     return path
 
 
-def page_of(run: Run) -> str:
-    """The whole page."""
+@dataclass(frozen=True)
+class Live:
+    """What a page needs that follows its run."""
+
+    version: int
+    """Length of the journal in bytes that the page shows."""
+    every: float
+    """Seconds between two questions for news."""
+    status: RunStatus
+
+
+def page_of(run: Run, live: Live | None = None) -> str:
+    """The whole page; one that is `live` asks its server for news and loads itself again."""
     findings = gather(run)
     elites = run.elites(run.config.elites)
     best = elites[0] if elites else None
     task, task_problem = _task(run)
     drawn = _figures(run, findings, best, task)
+    shown = branches(run, elites)
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
             run=run,
+            live=live,
             findings=findings,
             elites=elites,
             best=best,
             seed=_seed(run),
             task=task,
             task_problem=task_problem,
-            branches=branches(run, elites),
+            interval=speedup_interval(best.evaluation) if best else None,
+            branches=shown,
+            tree=tree_of(shown),
             best_source=_best_source(run, best),
             figures={figure.name: figure for figure in drawn},
             figure_json=htmlsafe_json_dumps(
@@ -101,11 +120,18 @@ def _task(run: Run) -> tuple[Task | None, str]:
         return None, error.message
 
 
+def figures_of(run: Run) -> list[Figure]:
+    """The figures of the page, in its order."""
+    best = next(iter(run.elites(1)), None)
+    return _figures(run, gather(run), best, _task(run)[0])
+
+
 def _figures(run: Run, findings: Findings, best: Record | None, task: Task | None) -> list[Figure]:
     kind = best.evaluation.kind if best else None
     drawn: list[Figure | None] = []
     if findings.points:
         drawn += [figures.convergence(findings, kind), figures.by_the_clock(findings, kind)]
+        drawn.append(figures.by_judging(findings, kind))
     if findings.stages:
         drawn.append(figures.funnel(findings))
     drawn.append(figures.pareto(findings.front))
@@ -113,7 +139,7 @@ def _figures(run: Run, findings: Findings, best: Record | None, task: Task | Non
     if best is not None:
         drawn.append(figures.terms(best))
         drawn.append(_roofline(run, best, task))
-    return [figure for figure in drawn if figure is not None]
+    return [figure for figure in (*drawn, *curves(findings.trainings)) if figure is not None]
 
 
 def _roofline(run: Run, best: Record, task: Task | None) -> Figure | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evaluator.source_hash import ast_hash, structure_hash
-from evaluator.types import EvalStatus, Evaluation, KernelSource, LaunchProfile, Profile, StageRecord, Timing
+from evaluator.types import EvalStatus, Evaluation, Frozen, KernelSource, LaunchProfile, Profile, StageRecord, Timing
 from evo import events
 from evo.candidate import Candidate, Record
 from evo.config import CampaignConfig
@@ -63,11 +63,18 @@ def failed(source: str, status: EvalStatus, stage: str, reason: str = "") -> Eva
 class RunMaker:
     """Adds candidates one by one; the folder holds a readable run after every step."""
 
-    def __init__(self, path: Path, task: str = "softmax", split: str = "train", **evaluator: str) -> None:
+    def __init__(
+        self, path: Path, task: str = "softmax", split: str = "train", policy: object = None, **evaluator: str
+    ) -> None:
         self.dir = RunDir(path)
         self.dir.create()
         config = CampaignConfig.model_validate(
-            {"task": task, "budget": {"evaluations": 9}, "evaluator": {"type": "cpu", **evaluator}}
+            {
+                "task": task,
+                "budget": {"evaluations": 9},
+                "evaluator": {"type": "cpu", **evaluator},
+                "policy": policy or {"type": "rule"},
+            }
         )
         self.dir.write_atomically(self.dir.config_resolved, config.model_dump_json())
         self._journal = Journal(self.dir.journal)
@@ -122,6 +129,10 @@ class RunMaker:
             seconds=1.5,
         )
         self._journal.append(events.GENERATION, end.model_dump(mode="json"))
+
+    def say(self, kind: str, event: Frozen) -> None:
+        """Any other line of the journal."""
+        self._journal.append(kind, event.model_dump(mode="json"))
 
     def load(self) -> Run:
         """The run as readers see it."""

@@ -102,6 +102,13 @@ def test_harvest_prints_the_paths_best_first_and_overwrites_nothing(tmp_path):
     assert paths[0].read_text() != "mine\n"
 
 
+def test_harvest_and_report_say_as_json_what_they_wrote(tmp_path):
+    written = json.loads(call("harvest", "one", "--out", tmp_path / "best", "--json").out)
+    assert [Path(path).parent for path in written["kernels"]] == [tmp_path / "best"]
+    page = json.loads(call("report", "one", "--out", tmp_path / "page.html", "--json").out)
+    assert page["files"] == [str(tmp_path / "page.html")]
+
+
 def test_a_report_is_written_where_it_is_wanted_and_its_path_printed(tmp_path):
     outcome = call("report", "one", "--out", tmp_path / "page.html")
     assert outcome.code == 0

@@ -188,8 +188,17 @@ def test_line_breaks_in_untrusted_names_do_not_end_the_comment(maker, tmp_path):
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
 def test_whatever_the_facts_hold_the_header_is_comments_only(text):
     facts = {
-        **dict.fromkeys(("task", "target", "baseline", "verdict", "run", "candidate", "reproduce"), text),
-        **{"timing_kind": "modelled", "speedup": 1.0, "checks_passed": 1, "checks_total": 1, "seed": 0},
+        **dict.fromkeys(
+            ("task", "target", "baseline", "verdict", "run", "candidate", "reproduce", "hardware", "licence"), text
+        ),
+        **{
+            "timing_kind": "modelled",
+            "speedup": 1.0,
+            "checks_passed": 1,
+            "checks_total": 1,
+            "seed": 0,
+            "interval": None,
+        },
         "workloads": {text: {"median_ms": 1.0, "baseline_ms": 1.0, "speedup": 1.0}},
         "config": {text: 1},
         "policies": [text],

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.types import Timing
-from evo.pareto import CHUNK, costs, front
+from evo.pareto import Front, costs, front
 from evo.report.figures import pareto
 from tests.evo.driver import campaign
 from tests.evo.made import record
@@ -43,7 +43,7 @@ def test_a_less_exact_kernel_stays_only_if_it_is_faster():
     assert ids(front([took(1, 1.0, error=1e-3), took(2, 2.0, error=1e-6), took(3, 3.0, error=1e-3)])) == [1, 2]
 
 
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=CHUNK * 3))
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=200))
 def test_the_front_is_exactly_those_whom_nobody_dominates(pairs):
     known = [took(number, ms, energy) for number, (ms, energy) in enumerate(pairs)]
     expected = {
@@ -52,6 +52,10 @@ def test_the_front_is_exactly_those_whom_nobody_dominates(pairs):
         if not any(a <= ms and b <= energy and (a, b) != (ms, energy) for a, b in pairs)
     }
     assert set(ids(front(known))) == expected
+    batches = Front()
+    for start in range(0, len(known), 7):
+        batches.add(known[start : start + 7])
+    assert batches.records == front(known)
 
 
 def test_the_figure_shows_latency_against_what_the_front_differs_in():

@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -35,6 +33,7 @@ class Page(HTMLParser):
         self.feed(text)
         assert self._open == []
         self.text = "".join(self._text)
+        self.words = " ".join(" ".join(self._text).split())
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
@@ -314,20 +313,3 @@ def test_visible_text_can_be_written_as_utf_8_and_acts_on_nothing(text):
 def test_clipped_text_says_what_is_missing():
     assert clip("x" * 1000).endswith("(+600 characters)")
     assert clip("line\n" * 10_000, limit=100).endswith("lines)")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_draws_the_figures_opens_the_linked_step_and_logs_no_error(run, tmp_path, scheme):
-    path = render(run, tmp_path / "page.html")
-    best = run.elites(1)[0].id
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    flags += "--disable-component-update --disable-sync --enable-logging=stderr --virtual-time-budget=20000 --dump-dom"
-    words = ["chromium", *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1200,900"]
-    words += ["--force-dark-mode"] if scheme == "dark" else []
-    address = f"{path.as_uri()}#{best}"
-    done = subprocess.run([*words, address], capture_output=True, text=True, timeout=200, check=True)
-    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert done.stdout.count('class="main-svg"') >= 5
-    assert re.search(rf'<details id="{best}" class="step" open="">', done.stdout)

@@ -6,10 +6,46 @@
     for (let node = target; node; node = node.parentElement) {
       if (node instanceof HTMLDetailsElement) node.open = true;
     }
-    if (target) target.scrollIntoView();
+    if (!target) return;
+    target.scrollIntoView();
+    const summary = target.querySelector(":scope > summary");
+    if (summary) summary.focus({ preventScroll: true });
   };
   addEventListener("hashchange", reveal);
+  // A link to where we already are changes no hash, and the step may have been closed since.
+  addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest("a");
+    if (link && link.getAttribute("href") === location.hash) reveal();
+  });
   reveal();
+
+  const { version, every } = document.body.dataset;
+  if (version) {
+    const place = sessionStorage.getItem("place");
+    if (place) {
+      const { open, top } = JSON.parse(place);
+      sessionStorage.removeItem("place");
+      const all = [...document.querySelectorAll("details")];
+      all.forEach((one, index) => { one.open ||= open.includes(one.id || index); });
+      scrollTo(0, top);
+    }
+    const look = async () => {
+      try {
+        const news = await (await fetch("state")).json();
+        if (String(news.version) !== version) {
+          const open = [...document.querySelectorAll("details")].flatMap((one, index) => (one.open ? [one.id || index] : []));
+          sessionStorage.setItem("place", JSON.stringify({ open, top: scrollY }));
+          location.reload();
+          return;
+        }
+        document.getElementById("live").textContent = "following the run";
+      } catch {
+        document.getElementById("live").textContent = "the server does not answer; this is the last state";
+      }
+      setTimeout(look, 1000 * Number(every));
+    };
+    setTimeout(look, 1000 * Number(every));
+  }
 
   const plots = [...document.querySelectorAll("[data-figure]")];
   const packed = document.getElementById("plotly");

@@ -90,3 +90,31 @@ def test_each_prompt_is_read_once(model, monkeypatch):
     ids, mask = batch((0, 1, 0, 1, 0, 1))
     answer_logits(model, ids, mask, KEEP)
     assert read == [2 * PROMPT, 6 * (KEEP - 1)]
+
+
+@pytest.mark.parametrize("kind", ["absolute positions", "a window shorter than the prompt"])
+def test_it_holds_for_models_that_place_or_see_tokens_differently(kind):
+    from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig
+
+    shared = {"vocab_size": 200, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    quiet = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    config = {
+        "absolute positions": lambda: GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=64, **quiet, **shared),
+        "a window shorter than the prompt": lambda: MistralConfig(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            sliding_window=PROMPT // 2,
+            **shared,
+        ),
+    }[kind]()
+    torch.manual_seed(0)
+    other = AutoModelForCausalLM.from_config(config).train()
+    ids, mask = batch((0, 1, 0, 1, 1), short=(1, 3, 4))
+    alone, gradients = results(other, ids, mask, share=False)
+    shared_logits, found = results(other, ids, mask, share=True)
+    torch.testing.assert_close(shared_logits, alone, rtol=1e-4, atol=1e-5)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-4 * float(gradient.abs().max()))

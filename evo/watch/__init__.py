@@ -1,0 +1,1 @@
+"""Watching a run beside the campaign that writes it: in a terminal, or in a browser."""
