@@ -51,7 +51,13 @@ def write_config(options: argparse.Namespace, arm: str, seed: int) -> Path:
         "runs_dir": str(options.folder / "runs"),
         "evaluator": shared | (measured if options.evaluator == "gpu" else {"type": "cpu"}),
         "policy": {"type": "transformers", "model": str(options.model), "max_tokens": 128, "repair": False},
-        "search": {"population": OFFSPRING, "offspring": OFFSPRING, "tuning": {"share": 0.25}},
+        # A kernel keeps its first latency: both arms remember the same one.
+        "search": {
+            "population": OFFSPRING,
+            "offspring": OFFSPRING,
+            "tuning": {"share": 0.25},
+            "archive": {"remeasure": None},
+        },
         "budget": {"evaluations": options.evaluations},
         "finalists": {"count": 0},
     }
