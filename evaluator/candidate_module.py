@@ -43,6 +43,7 @@ def build_model(
 ) -> Any:
     """`ModelNew(*init_args)` with the reference's parameters and buffers wherever name and shape agree.
 
+    The model stays in the mode that its constructor leaves it in, as the reference does (`evaluator.reference`).
     `place` turns a tensor of `state` into the one to use (a copy, a meta tensor, virtual memory). Parameters the
     reference does not have keep what the constructor gave them, moved by `place` as well.
     """
@@ -59,12 +60,11 @@ def build_model(
 
 
 def build_model_on(device: str, module: ModuleType, init_args: Sequence[Any], state: Mapping[str, torch.Tensor]) -> Any:
-    """`build_model` on a device, in evaluation mode. Tensors of `state` that lie there already are used in place."""
+    """`build_model` on a device. Tensors of `state` that lie there already are used in place."""
     import torch
 
     with torch.device(device):
-        model = build_model(module, init_args, state, lambda held: held.to(device))
-    return model.eval() if isinstance(model, torch.nn.Module) else model
+        return build_model(module, init_args, state, lambda held: held.to(device))
 
 
 def _replace(

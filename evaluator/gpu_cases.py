@@ -74,6 +74,8 @@ class Stand:
     """Like a case's, without contents (meta device)."""
     case_bytes: int
     """Device memory that one case takes."""
+    changed: frozenset[str] = frozenset()
+    """Buffers that the reference changes at every call; kernels may change them too."""
 
     def carve(self, sets: int, sinks: int) -> Carved:
         """Places for the parameters, `sets` sets of inputs and `sinks` sets of outputs."""
@@ -193,12 +195,14 @@ class DeviceCases:
             init_args = judge.constructor_args(module)
             with self._placed():
                 model = module["Model"](*init_args)
-        return model.to(self._device).eval(), init_args
+        return model.to(self._device), init_args
 
     def _make_stand(self, workload: Workload) -> Stand:
         with judge.blame(self.task, workload), self._flags():
             model, init_args = self._model(workload, judge.reference_names(self.task, workload))
             case = self.plain(workload, 0)
+            buffers = next(model.buffers(), None) is not None
+            changed = reference.run_and_watch(model, case.inputs)[1] if buffers else frozenset()
             return Stand(
                 workload,
                 init_args,
@@ -206,6 +210,7 @@ class DeviceCases:
                 [value.to("meta") if is_tensor(value) else value for value in case.inputs],
                 [out.to("meta") for out in case.expected],
                 case.nbytes,
+                changed,
             )
 
     def _make_case(self, workload: Workload, number: int, variant: str) -> DeviceCase | None:

@@ -136,8 +136,10 @@ class Checker:
         return tensors(outputs)
 
     def put(self, case: DeviceCase, place: int) -> None:
-        """The case's inputs, at a place; `settle` before the worker looks."""
+        """The case's inputs, at a place, and buffers as they were; `settle` before the worker looks."""
         put_inputs(self.bench.arena, case, self.carved.sets[place])
+        for name in self.stand.changed:
+            view(self.bench.arena, self.carved.state[name]).copy_(self.stand.state[name])
 
     def run(self, case: DeviceCase, place: int, poison: float | None) -> tuple[dict[str, Any], list[object]]:
         """One run; its report and its outputs as they were in stream order. They last until the next run.
@@ -158,7 +160,8 @@ class Checker:
         given = {
             f"input {index}": pair for index, pair in enumerate(zip(case.inputs, self.carved.sets[place], strict=True))
         }
-        for name, tensor in self.stand.state.items():
+        for name in self.stand.state.keys() - self.stand.changed:
+            tensor = self.stand.state[name]
             given[f"parameter {name}"] = (tensor, self.carved.state[name])
         for name, (value, at) in given.items():
             if is_tensor(value) and not same_bits(view(arena, at), value):

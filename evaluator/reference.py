@@ -1,4 +1,8 @@
-"""Running a task's reference (trusted side): in its own dtype, and in float64 for what its own errors are."""
+"""Running a task's reference (trusted side): in its own dtype, and in float64 for what its own errors are.
+
+A reference stays in the mode that its constructor leaves it in (training, unless it calls `eval()` itself), as
+KernelBench and robust-kbench run theirs; so does a candidate. Nothing here changes the model that it is given.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,19 @@ if TYPE_CHECKING:
 
 
 def run_reference(model: Any, inputs: list[Any]) -> list[Any]:
-    """Flattened outputs of the reference on copies of the inputs. Raises TypeError for outputs that are no tensors."""
+    """Flattened outputs of a copy of the reference on copies of the inputs.
+
+    Raises TypeError for outputs that are no tensors.
+    """
+    return run_and_watch(model, inputs)[0]
+
+
+def run_and_watch(model: Any, inputs: list[Any]) -> tuple[list[Any], frozenset[str]]:
+    """`run_reference`, and the names of the buffers that the call changed, such as batch normalisation's statistics."""
     import torch
 
+    before = dict(model.named_buffers())
+    model = copy.deepcopy(model)
     with torch.no_grad():
         given = copy.deepcopy(inputs)
         outputs = flatten(model(*given))
@@ -31,7 +45,14 @@ def run_reference(model: Any, inputs: list[Any]) -> list[Any]:
         place = output.untyped_storage().data_ptr()
         kept.append(output.detach().clone() if place in taken or output._is_view() else output.detach())
         taken.add(place)
-    return kept
+    after = dict(model.named_buffers())
+    return kept, frozenset(name for name, held in before.items() if not _same(held, after.get(name)))
+
+
+def _same(before: torch.Tensor, after: torch.Tensor | None) -> bool:
+    import torch
+
+    return after is not None and torch.equal(before, after)
 
 
 def exact_outputs(model: Any, inputs: list[Any], expected: list[Any]) -> list[Any] | None:
