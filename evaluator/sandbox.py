@@ -51,7 +51,7 @@ def environment(home: Path, extra: dict[str, str] | None = None) -> dict[str, st
     python = {
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
-        "PYTHONPATH": os.pathsep.join(_python_path()),
+        "PYTHONPATH": os.pathsep.join(import_path()),
         # The paths and lines of temporary files would make equal code differ.
         "TRITON_DISABLE_LINE_INFO": "1",
     }
@@ -190,8 +190,8 @@ def _others_can_enter(path: Path) -> bool:
     return all(folder.stat().st_mode & 0o001 for folder in (resolved, *resolved.parents) if folder.is_dir())
 
 
-def _python_path() -> list[str]:
-    """Import path of a worker beside the interpreter's own: this package's parent and the user's PYTHONPATH."""
+def import_path() -> list[str]:
+    """Import path of a child process beside the interpreter's own: this package's parent and the user's PYTHONPATH."""
     here = str(Path(__file__).resolve().parent.parent)
     return [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
@@ -199,7 +199,7 @@ def _python_path() -> list[str]:
 def _packages() -> list[Path]:
     """What a candidate's imports may read."""
     own = Path(__file__).resolve().parent
-    others = [path for path in _python_path() if Path(path) != own.parent]
+    others = [path for path in import_path() if Path(path) != own.parent]
     prefixes = [sys.prefix, sys.base_prefix, sysconfig.get_paths()["purelib"], *others]
     return [own, *(Path(prefix) for prefix in dict.fromkeys(prefixes))]
 

@@ -99,7 +99,7 @@ def _document(path: Path) -> Document:
     return document
 
 
-_FROM_FILES = {"reference_source", "seed_source", "origin"}
+_FROM_FILES = {"reference_source", "seed_source", "origin", "foreign"}
 
 
 def _validated(fields: Mapping[str, Any], document: Document) -> Task:

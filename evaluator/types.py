@@ -167,11 +167,13 @@ class Task(Frozen):
     """e.g. `reduction`, `elementwise`, `matmul`, `attention`: keys priors and the playbook."""
     split: Split = "train"
     """`held_out`: for measuring what a policy learned, never for training; exports refuse its turns."""
+    foreign: bool = False
+    """Read from somebody else's format: the CPU runs its reference in a process of its own."""
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 over everything that can change a verdict; part of every cache key."""
-        payload = self.model_dump_json(exclude={"origin", "description", "seed_source", "split"})
+        payload = self.model_dump_json(exclude={"origin", "description", "seed_source", "split", "foreign"})
         return hashlib.sha256(payload.encode()).hexdigest()
 
 

@@ -24,7 +24,7 @@ class CpuEvaluator(LocalEvaluator):
     """
 
     name = "cpu"
-    revision = 4
+    revision = 5
 
     def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
         self._hardware = hardware.get(str(settings.get("target", "h200")))

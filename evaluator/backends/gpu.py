@@ -67,7 +67,7 @@ class GpuEvaluator(LocalEvaluator):
     """
 
     name = "gpu"
-    revision = 2
+    revision = 3
 
     def __init__(self, task: Task, settings: Mapping[str, Any], duplicates: Duplicates | None = None) -> None:
         """`duplicates` is given by whoever runs several evaluators that should know of each other's candidates."""

@@ -4,34 +4,42 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
-import sys
-import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
+from evaluator import child
 from evaluator.errors import TaskError
 from evaluator.task import TOLERANCES, read_text, shape_parameters
-from evaluator.types import OpPolicy, Task, Tolerance, Workload
+from evaluator.types import Frozen, OpPolicy, Scalar, Task, Tolerance, Workload
 
-TIMEOUT_S = 300.0
 SMALL = (1, 7, 33, 128)
 """Values that small check shapes give every size in turn: one, a prime, a size no block divides, an even one."""
 _PROBE = Path(__file__).with_name("probe.py")
-_KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "OMP_NUM_THREADS")
+
+
+class Probed(Frozen):
+    """What is known of a module that ran."""
+
+    dtype: str
+    """Of the first output."""
+    shapes: tuple[Workload, ...]
+    """Small shapes that it runs at."""
+    fixed: tuple[str, ...]
+    """Sizes that cannot be small while the others are as given."""
+
+
+def sizes_of(parameters: Mapping[str, Scalar]) -> dict[str, int]:
+    """Those parameters that can be a tensor's size."""
+    return {name: value for name, value in parameters.items() if type(value) is int and value > 0}
 
 
 def module_task(name: str, path: Path, source: str, op_policy: OpPolicy, family: str = "") -> Task:
     """The task of `source`, which stands in `path`. Raises `TaskError`: one line with the file and the cause."""
     parameters = shape_parameters(source, str(path))
-    sizes = {key: value for key, value in parameters.items() if type(value) is int and value > 0}
-    answer = json.loads(_probed(str(path), source, json.dumps(sizes)))
-    if "refused" in answer:
-        where = f"{path}:{answer['line']}" if answer["line"] else str(path)
-        raise TaskError(f"{where}: {answer['refused']}", _fix(answer["refused"]))
-    bound = TOLERANCES.get(answer["dtype"], 0.0)
+    sizes = sizes_of(parameters)
+    found = probed(path, source, sizes)
+    bound = TOLERANCES.get(found.dtype, 0.0)
     shown = (ast.get_docstring(ast.parse(source)) or f"{path.stem}, from {path.name}").splitlines()[0]
     return Task(
         name=name,
@@ -39,13 +47,24 @@ def module_task(name: str, path: Path, source: str, op_policy: OpPolicy, family:
         reference_source=source,
         seed_source=None,
         origin=str(path),
-        dtype=answer["dtype"],
+        dtype=found.dtype,
         tolerance=Tolerance(atol=bound, rtol=bound),
         op_policy=op_policy,
         family=family,
         workloads=(Workload(name="default", params=sizes),),
-        check_shapes=tuple(Workload.model_validate(shape) for shape in answer["shapes"]),
+        check_shapes=found.shapes,
+        foreign=True,
     )
+
+
+def probed(path: Path, source: str, sizes: Mapping[str, int]) -> Probed:
+    """What running a module in a process of its own tells. Raises `TaskError`: one line with the file and the cause."""
+    answer = json.loads(_probe(str(path), source, json.dumps(sizes)))
+    if "refused" in answer:
+        where = f"{path}:{answer['line']}" if answer["line"] else str(path)
+        raise TaskError(f"{where}: {answer['refused']}", _fix(answer["refused"]))
+    shapes = tuple(Workload.model_validate(shape) for shape in answer["shapes"])
+    return Probed(dtype=answer["dtype"], shapes=shapes, fixed=tuple(answer["fixed"]))
 
 
 def read_source(path: Path) -> str:
@@ -56,29 +75,12 @@ def read_source(path: Path) -> str:
 def _fix(cause: str) -> str:
     if cause.startswith("ModuleNotFoundError"):
         return "install the package where kernevo runs, or leave the import out"
+    if cause.startswith("forward is random"):
+        return "call self.eval() in the constructor, or leave the randomness out"
     return "run the module by hand to see it"
 
 
 @lru_cache(maxsize=64)
-def _probed(path: str, source: str, sizes: str) -> str:
-    """What `probe` prints, without a GPU and without this process's environment."""
-    given: dict[str, Any] = {"path": path, "source": source, "sizes": json.loads(sizes), "small": SMALL}
-    with tempfile.TemporaryDirectory(prefix="kernevo-task-") as folder:
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        environment = {**kept, "CUDA_VISIBLE_DEVICES": "", "HOME": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            done = subprocess.run(
-                [sys.executable, str(_PROBE)],
-                input=json.dumps(given),
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_S,
-                env=environment,
-                cwd=folder,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise TaskError(f"{path}: running it took longer than {TIMEOUT_S:.0f} s", "use smaller shapes") from None
-    if done.returncode != 0 or not done.stdout.strip():
-        raise TaskError(f"{path}: running it ended with code {done.returncode}", "use smaller shapes")
-    return done.stdout.splitlines()[-1]
+def _probe(path: str, source: str, sizes: str) -> str:
+    given = {"path": path, "source": source, "sizes": json.loads(sizes), "small": SMALL}
+    return child.run([str(_PROBE)], json.dumps(given).encode(), path).decode("utf-8", "replace").splitlines()[-1]

@@ -1,7 +1,8 @@
 """Runs a task module that nobody trusts to learn its dtype and small shapes; a program of its own (see `loading`).
 
-Reads `{"path", "source", "sizes", "small"}` as JSON from stdin and prints one JSON line: `{"dtype", "shapes"}`, or
-`{"refused", "line"}` with the cause. Full sizes are only built on the meta device, which holds no values.
+Reads `{"path", "source", "sizes", "small"}` as JSON from stdin and prints one JSON line: `{"dtype", "shapes", "fixed"}`
+(`fixed` are the sizes that cannot shrink), or `{"refused", "line"}` with the cause. Full sizes are only built on the
+meta device, which holds no values, unless the module looks at values.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Module:
 
     def __init__(self, path: str, source: str) -> None:
         self._path, self._source = path, source
+        self.fits = self.runs_without_values
+        """How to find out whether some sizes go together."""
 
     def names(self, params: dict[str, int]) -> dict[str, Any]:
         """What the module defines."""
@@ -73,19 +76,25 @@ def leaves(value: Any) -> list[Any]:
     return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list | tuple) else [value]
 
 
-def small_shapes(module: Module, sizes: dict[str, int], small: list[int]) -> list[dict[str, Any]]:
-    """Shapes for checks: all sizes near one of `small`, else each as small as the others allow, else as given."""
-    free = [name for name in sizes if module.runs_without_values({name: small[1]})] if sizes else []
+def shrinkable(module: Module, sizes: dict[str, int], small: list[int]) -> list[str]:
+    """The sizes that can be small while the others are as given."""
+    if sizes and not module.runs_without_values({}):
+        module.fits = module.runs
+    return [name for name in sizes if module.fits({name: small[1]})]
+
+
+def small_shapes(module: Module, sizes: dict[str, int], small: list[int], free: list[str]) -> list[dict[str, Any]]:
+    """Shapes for checks: all `free` near one of `small`, else each as small as the others allow, else as given."""
     shapes = []
     for label, size in zip(("one", "prime", "ragged", "even"), small, strict=True):
         params = {name: size if size == 1 else size + 4 * index for index, name in enumerate(free)}
-        if free and module.runs_without_values(params) and module.runs(params):
+        if free and module.fits(params) and module.runs(params):
             shapes.append({"name": label, "params": params})
     if not shapes:
         params = {}
         for name in sorted(sizes, key=lambda name: -sizes[name]):
             fits = (step for step in STEPS if step < sizes[name])
-            found = next((step for step in fits if module.runs_without_values({**params, name: step})), None)
+            found = next((step for step in fits if module.fits({**params, name: step})), None)
             params |= {} if found is None else {name: found}
         if params and module.runs(params):
             shapes.append({"name": "small", "params": params})
@@ -122,8 +131,13 @@ def main() -> None:
         for needed in ("Model", "get_inputs"):
             if needed not in module.names({}):
                 raise RefusedError(f"the module defines no {needed}")
-        shapes = small_shapes(module, given["sizes"], given["small"])
-        answer: dict[str, Any] = {"dtype": look(module, shapes[0]["params"]), "shapes": shapes}
+        free = shrinkable(module, given["sizes"], given["small"])
+        shapes = small_shapes(module, given["sizes"], given["small"], free)
+        answer: dict[str, Any] = {
+            "dtype": look(module, shapes[0]["params"]),
+            "shapes": shapes,
+            "fixed": [name for name in given["sizes"] if name not in free],
+        }
     except RefusedError as error:
         answer = {"refused": str(error), "line": None}
     except BaseException as error:

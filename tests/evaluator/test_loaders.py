@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import torch
 
+from evaluator import child
 from evaluator.errors import TaskError
 from evaluator.judge import Judge
 from evaluator.quarantine import reasons
@@ -96,6 +98,43 @@ def test_what_cannot_be_a_task_is_refused_with_file_and_cause(suite, text, said)
     with pytest.raises(TaskError, match=said) as refused:
         load_task(f"kernelbench:{suite}/level1/24")
     assert "\n" not in refused.value.message
+
+
+def test_a_reference_from_elsewhere_never_runs_in_the_process_of_the_judge(suite):
+    (suite / "level1" / "24_Pick.py").write_text(problem("return x + os.getpid()", head="import os\n"))
+    judge = Judge(load_task(f"kernelbench:{suite}/level1/24"), seed=1)
+    case = judge.cases()[0]
+    assert not torch.equal(case.expected[0], case.inputs[0] + os.getpid())
+    assert judge.shapes(judge.task.workloads[0]).inputs[0].shape == (65536, 1000000)
+
+
+ONLY_IN_THE_JUDGE = "import sys\nprobed = 'evaluator.judge' not in sys.modules\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "limit", "said"),
+    [
+        ("while not probed: pass", {"TIMEOUT_S": 3.0}, "running it took longer than 3 s"),
+        ("x = x if probed else x + torch.ones(1 << 32)[:1]", {"MEMORY_BYTES": 4 << 30}, "RuntimeError"),
+        ("probed or __import__('os')._exit(7)", {}, "running it ended with code 7"),
+        ("probed or __import__('os').abort()", {}, "running it was ended by SIGABRT"),
+    ],
+)
+def test_a_reference_that_misbehaves_once_it_is_judged_is_refused_in_one_line(suite, monkeypatch, body, limit, said):
+    (suite / "level1" / "24_Pick.py").write_text(problem(f"{body}\n        return x", head=ONLY_IN_THE_JUDGE))
+    task = load_task(f"kernelbench:{suite}/level1/24")
+    for name, value in limit.items():
+        monkeypatch.setattr(child, name, value)
+    with pytest.raises(TaskError, match=rf"24_Pick\.py: .*{said}") as refused:
+        reasons(task)
+    assert "\n" not in refused.value.message
+
+
+def test_inputs_that_cannot_be_sent_are_said_to_be_the_task_s_fault(suite):
+    text = problem("return x").replace("torch.randint(0, classes, (rows,))", "range(3)")
+    (suite / "level1" / "24_Pick.py").write_text(text)
+    with pytest.raises(TaskError, match="cannot be sent"):
+        Judge(load_task(f"kernelbench:{suite}/level1/24"), seed=1).cases()
 
 
 def test_a_problem_that_is_not_there_is_said_to_be_missing(suite):
