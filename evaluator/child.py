@@ -31,6 +31,7 @@ def run(program: Sequence[str], given: bytes, origin: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="kernevo-task-") as folder:
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         own = {"CUDA_VISIBLE_DEVICES": "", "HOME": folder, "TMPDIR": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+        own["TRITON_INTERPRET"] = "1"  # a reference that is a Triton kernel needs no GPU then
         process = subprocess.Popen(
             [sys.executable, "-P", *program],
             stdin=subprocess.PIPE,

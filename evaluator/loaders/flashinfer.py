@@ -6,12 +6,14 @@ sizes, inputs are random. Kernels return their outputs; inputs kept in safetenso
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
 
+from evaluator import syntax
 from evaluator.errors import TaskError
-from evaluator.loaders.loading import module_task, read_source
+from evaluator.loaders.loading import Problem, module_task, read_source
 from evaluator.types import Task, Workload
 
 _MOST = 16
@@ -31,6 +33,19 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [{inputs}]
 """
+
+
+def problems(root: Path) -> list[Problem]:
+    """Every definition beneath `root/definitions`. Raises `TaskError` where there is none."""
+    found = [Problem(str(path.relative_to(root)), path.stem) for path in (root / "definitions").rglob("*.json")]
+    if not found:
+        raise TaskError(f"{root}: holds no definitions", "give the folder that holds definitions and workloads")
+    return sorted(found)
+
+
+def is_problem(place: str) -> bool:
+    """Whether this is one definition."""
+    return place.endswith(".json")
 
 
 def load(place: str) -> Task:
@@ -56,6 +71,43 @@ def load(place: str) -> Task:
         for index, one in enumerate(workloads[:_MOST])
     )
     return task.model_copy(update={"workloads": timed})
+
+
+def answer(place: str, text: str) -> str:
+    """A solution (JSON) as a kernel of the task; outputs that it wants given are allocated. Raises `TaskError`."""
+    try:
+        solution, definition = json.loads(text), json.loads(read_source(Path(place)))
+        (content,) = [str(file["content"]) for file in solution["sources"] if str(file["path"]).endswith(".py")]
+        entry = str(solution["spec"]["entry_point"]).partition("::")[2]
+        lines = _forward(definition, entry, _takes(content, entry))
+    except (ValueError, TypeError, KeyError, AttributeError, SyntaxError) as error:
+        cause = f"{type(error).__name__}: {error}"
+        raise TaskError(f"a solution of {place}: {cause}", "spec, and sources with one Python file") from None
+    head = f"    def forward(self, {', '.join(definition['inputs'])}):"
+    body = "\n".join(["class ModelNew(torch.nn.Module):", head, *(f"        {line}" for line in lines)])
+    return f"{content}\n\nimport torch\n\n\n{body}\n"
+
+
+def _takes(content: str, entry: str) -> int:
+    """How many arguments the entry point takes."""
+    functions = [node for node in syntax.parse(content).body if isinstance(node, ast.FunctionDef)]
+    (function,) = [node for node in functions if node.name == entry]
+    return len(function.args.args) + len(function.args.kwonlyargs)
+
+
+def _forward(definition: dict[str, Any], entry: str, takes: int) -> list[str]:
+    """The lines of `forward`; a solution that takes the outputs too gets them allocated."""
+    inputs, outputs = definition["inputs"], definition["outputs"]
+    if takes < len(inputs) + len(outputs):
+        return [f"return {entry}({', '.join(inputs)})"]
+    lines = [f"{axis} = {one['value']}" for axis, one in definition["axes"].items() if one["type"] == "const"]
+    for name, one in inputs.items():
+        lines += [f"{axis} = {name}.shape[{place}]" for place, axis in enumerate(one["shape"] or ())]
+    first = next(name for name, one in inputs.items() if one["shape"])
+    for name, one in outputs.items():
+        sizes = "".join(f"{axis}, " for axis in one["shape"])
+        lines.append(f"{name} = torch.empty(({sizes}), dtype=torch.{one['dtype']}, device={first}.device)")
+    return [*lines, f"{entry}({', '.join([*inputs, *outputs])})", f"return {', '.join(outputs)}"]
 
 
 def _scalars(workload: dict[str, Any]) -> dict[str, Any]:

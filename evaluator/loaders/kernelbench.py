@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evaluator.errors import TaskError
-from evaluator.loaders.loading import module_task, read_source
+from evaluator.loaders.loading import Problem, module_task, read_source
 from evaluator.nearest import nearest
 from evaluator.types import Task
 
-PLACE = re.compile(r"(.+)/level(\d+)/(\d+)")
-"""Of one problem; anything else is a whole suite."""
+_PLACE = re.compile(r"(.+)/level(\d+)/(\d+)")
 
 
-class Problem(NamedTuple):
+class _Found(NamedTuple):
     """One problem; `source` is empty where it still has to be read from `path`."""
 
     level: int
@@ -36,6 +35,16 @@ class Problem(NamedTuple):
 
 def problems(root: Path, level: int | None = None) -> list[Problem]:
     """All problems, of one level if it is given, by level and number. Raises `TaskError` where there is none."""
+    return [Problem(found.place, found.name) for found in _problems(root, level)]
+
+
+def is_problem(place: str) -> bool:
+    """Whether this is one problem: `PATH/levelN/NUMBER`."""
+    return _PLACE.fullmatch(place) is not None
+
+
+def _problems(root: Path, level: int | None = None) -> list[_Found]:
+    """All problems, of one level if it is given, by level and number. Raises `TaskError` where there is none."""
     found = _lines(root) if root.is_file() else _files(root)
     chosen = sorted(problem for problem in found if level in (None, problem.level))
     if not chosen:
@@ -46,11 +55,11 @@ def problems(root: Path, level: int | None = None) -> list[Problem]:
 
 def load(place: str) -> Task:
     """The task of `PATH/levelN/NUMBER`. Raises `TaskError`."""
-    match = PLACE.fullmatch(place)
+    match = _PLACE.fullmatch(place)
     if not match:
         raise TaskError(f"kernelbench:{place}: names no problem", "kernelbench:PATH/level1/24")
     level, number = int(match[2]), int(match[3])
-    known = {str(problem.number): problem for problem in problems(Path(match[1]), level)}
+    known = {str(problem.number): problem for problem in _problems(Path(match[1]), level)}
     if str(number) not in known:
         raise TaskError(f"{match[1]}: level {level} has no problem {number}", nearest(str(number), known))
     problem = known[str(number)]
@@ -58,10 +67,10 @@ def load(place: str) -> Task:
     return module_task(f"kernelbench_{level}_{number}", problem.path, source, "strict" if level == 1 else "mixed")
 
 
-def _files(root: Path) -> list[Problem]:
+def _files(root: Path) -> list[_Found]:
     places = [root, root / "KernelBench"]
     return [
-        Problem(int(folder.name.removeprefix("level")), int(match[1]), match[2], path)
+        _Found(int(folder.name.removeprefix("level")), int(match[1]), match[2], path)
         for place in places
         for folder in place.glob("level[0-9]")
         for path in folder.glob("*.py")
@@ -69,7 +78,7 @@ def _files(root: Path) -> list[Problem]:
     ]
 
 
-def _lines(path: Path) -> list[Problem]:
+def _lines(path: Path) -> list[_Found]:
     found = []
     for number, line in enumerate(read_source(path).splitlines(), 1):
         if not line.strip():
@@ -77,7 +86,7 @@ def _lines(path: Path) -> list[Problem]:
         try:
             entry = json.loads(line)
             name, source = str(entry["name"]), str(entry["code"])
-            found.append(Problem(int(entry["level"]), int(entry["problem_id"]), name, path, source))
+            found.append(_Found(int(entry["level"]), int(entry["problem_id"]), name, path, source))
         except (ValueError, TypeError, KeyError) as error:
             cause = f"{type(error).__name__}: {error}"
             raise TaskError(f"{path}:{number}: {cause}", "code, level, name and problem_id in each line") from None

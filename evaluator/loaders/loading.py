@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from evaluator import child
 from evaluator.errors import TaskError
@@ -34,11 +35,24 @@ def sizes_of(parameters: Mapping[str, Scalar]) -> dict[str, int]:
     return {name: value for name, value in parameters.items() if type(value) is int and value > 0}
 
 
-def module_task(name: str, path: Path, source: str, op_policy: OpPolicy, family: str = "") -> Task:
-    """The task of `source`, which stands in `path`. Raises `TaskError`: one line with the file and the cause."""
+class Problem(NamedTuple):
+    """One problem of a suite."""
+
+    place: str
+    """Where in its suite it is, e.g. `level1/24`."""
+    name: str
+
+
+def module_task(
+    name: str, path: Path, source: str, op_policy: OpPolicy, family: str = "", checks: Sequence[Workload] = ()
+) -> Task:
+    """The task of `source`, which stands in `path`. Raises `TaskError`: one line with the file and the cause.
+
+    Its check shapes are those of `checks` that it runs at, or small ones that are found where none are given.
+    """
     parameters = shape_parameters(source, str(path))
     sizes = sizes_of(parameters)
-    found = probed(path, source, sizes)
+    found = probed(path, source, sizes, checks)
     bound = TOLERANCES.get(found.dtype, 0.0)
     shown = (ast.get_docstring(ast.parse(source)) or f"{path.stem}, from {path.name}").splitlines()[0]
     return Task(
@@ -57,9 +71,9 @@ def module_task(name: str, path: Path, source: str, op_policy: OpPolicy, family:
     )
 
 
-def probed(path: Path, source: str, sizes: Mapping[str, int]) -> Probed:
+def probed(path: Path, source: str, sizes: Mapping[str, int], checks: Sequence[Workload] = ()) -> Probed:
     """What running a module in a process of its own tells. Raises `TaskError`: one line with the file and the cause."""
-    answer = json.loads(_probe(str(path), source, json.dumps(sizes)))
+    answer = json.loads(_probe(str(path), source, json.dumps(sizes), json.dumps([one.model_dump() for one in checks])))
     if "refused" in answer:
         where = f"{path}:{answer['line']}" if answer["line"] else str(path)
         raise TaskError(f"{where}: {answer['refused']}", _fix(answer["refused"]))
@@ -81,6 +95,6 @@ def _fix(cause: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _probe(path: str, source: str, sizes: str) -> str:
-    given = {"path": path, "source": source, "sizes": json.loads(sizes), "small": SMALL}
+def _probe(path: str, source: str, sizes: str, checks: str) -> str:
+    given = {"path": path, "source": source, "sizes": json.loads(sizes), "small": SMALL, "checks": json.loads(checks)}
     return child.run([str(_PROBE)], json.dumps(given).encode(), path).decode("utf-8", "replace").splitlines()[-1]

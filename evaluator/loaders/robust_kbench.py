@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.errors import TaskError
-from evaluator.loaders.loading import module_task, read_source
+from evaluator.loaders.loading import Problem, module_task, read_source
 from evaluator.types import Task, Workload
 
 _MOST = 16
@@ -31,6 +31,19 @@ def get_init_inputs():
 def get_inputs(made_with=get_inputs):
     return made_with({inputs})
 """
+
+
+def problems(root: Path) -> list[Problem]:
+    """Every folder with a func_forward.py. Raises `TaskError` where there is none."""
+    found = [Problem(str(path.parent.relative_to(root)), path.parent.name) for path in root.rglob("func_forward.py")]
+    if not found:
+        raise TaskError(f"{root}: holds no func_forward.py", "give robust-kbench's folder tasks")
+    return sorted(found)
+
+
+def is_problem(place: str) -> bool:
+    """Whether this is one problem's folder."""
+    return (Path(place) / "func_forward.py").is_file()
 
 
 def load(place: str) -> Task:

@@ -37,7 +37,9 @@ def evaluate(
     A new process runs the whole cascade. Exit code 0 says that the kernel passed, 3 that it is not correct, 4 that
     there is no GPU to measure on.
     """
-    source = output.read_kernel(kernel)
+    from evaluator import loaders
+
+    source = loaders.as_kernel(task, output.read_kernel(kernel))
     evaluation = judge(
         task, source, target=target, cache=cache, evaluator=evaluator, baseline=baseline, thorough=thorough
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +20,9 @@ _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON docume
 
 @app.command("list")
 def list_(
-    suite: Annotated[str, typer.Argument(help="kernelbench:PATH; the shipped tasks when left out.")] = "",
+    suite: Annotated[
+        str, typer.Argument(help="SUITE:PATH, e.g. kernelbench:PATH; the shipped tasks when left out.")
+    ] = "",
     level: Annotated[int | None, typer.Option(help="Only problems of this level of KernelBench.")] = None,
     as_json: _JsonOption = False,
 ) -> None:
@@ -40,18 +41,13 @@ def list_(
 
 
 def _list_suite(suite: str, level: int | None, as_json: bool) -> None:
-    from evaluator.errors import UsageError
-    from evaluator.loaders import kernelbench
+    from evaluator import loaders
 
-    if not suite.startswith("kernelbench:"):
-        raise UsageError(f"{suite}: no suite that can be listed", "kernelbench:PATH")
-    found = kernelbench.problems(Path(suite.removeprefix("kernelbench:")), level)
-    rows = [(f"{suite}/{one.place}", one.level, one.number, one.name) for one in found]
+    found = loaders.problems(suite, level)
     if as_json:
-        keys = ("task", "level", "number", "name")
-        output.print_json({"problems": [dict(zip(keys, row, strict=True)) for row in rows]})
+        output.print_json({"problems": [{"task": spec, "name": name} for spec, name in found]})
         return
-    output.print_table(("task", "name"), [(task, name) for task, _, _, name in rows])
+    output.print_table(("task", "name"), found)
 
 
 @app.command()
@@ -78,7 +74,7 @@ def show(
 def check(
     task: Annotated[
         str,
-        typer.Argument(help="A task, or kernelbench:PATH for all problems of a suite.", autocompletion=complete.tasks),
+        typer.Argument(help="A task, or SUITE:PATH for all problems of a suite.", autocompletion=complete.tasks),
     ],
     level: Annotated[int | None, typer.Option(help="Only problems of this level of KernelBench.")] = None,
 ) -> None:
@@ -86,12 +82,12 @@ def check(
 
     A task without a seed kernel, and every problem of a suite, is only loaded and looked at.
     """
+    from evaluator import loaders
     from evaluator.errors import TaskError
-    from evaluator.loaders import kernelbench
     from evaluator.quarantine import reasons
     from evaluator.task import load_task
 
-    if task.startswith("kernelbench:") and not kernelbench.PLACE.fullmatch(task):
+    if loaders.is_suite(task):
         _check_suite(task, level)
         return
     loaded = load_task(task)
@@ -118,14 +114,13 @@ def _judge_seed(task: str) -> None:
 
 def _check_suite(suite: str, level: int | None) -> None:
     """One row for each problem: ok, quarantined or refused, and why."""
+    from evaluator import loaders
     from evaluator.errors import TaskError
-    from evaluator.loaders import kernelbench
     from evaluator.quarantine import reasons
     from evaluator.task import load_task
 
     rows = []
-    for problem in kernelbench.problems(Path(suite.removeprefix("kernelbench:")), level):
-        spec = f"{suite}/{problem.place}"
+    for spec, _ in loaders.problems(suite, level):
         try:
             found = reasons(load_task(spec))
             rows.append((spec, "quarantined" if found else "ok", "; ".join(found)))
