@@ -344,6 +344,7 @@ class GpuStages:
             wall_ms=measured.clocks.outside_ms,
             energy_mj=measured.energy_mj,
             baseline="" if self.setting.baseline is None else self.setting.baseline.label(workload),
+            baselines={} if self.setting.baseline is None else self.setting.baseline.medians[workload.name],
             tier="confirm" if self._confirmed else "screen",
             screened=self._screened.get(workload.name),
         )

@@ -198,6 +198,8 @@ class Timing(Frozen):
     """Millijoules per call from the GPU's energy counter, flushing included; None where it cannot be read."""
     baseline: str = ""
     """What `baseline_ms` is of: seed, eager, torch.compile, max-autotune."""
+    baselines: Mapping[str, float] = Field(default_factory=dict)
+    """Measured ones only: screened latency in ms of every baseline that was tried."""
     tier: Literal["", "screen", "confirm"] = ""
     """Measured ones only: how thoroughly; what does not screen near the best is not confirmed."""
     screened: float | None = None

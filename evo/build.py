@@ -37,6 +37,17 @@ if TYPE_CHECKING:
     from policy.tool_desk import ToolDesk
 
 
+def with_first_kernel(config: CampaignConfig, task: Task) -> Task:
+    """The task, with the config's first kernel where it names one. Raises `TaskError`."""
+    from evaluator import loaders
+    from evaluator.task import read_text
+
+    if config.first_kernel is None:
+        return task
+    text = read_text(Path(config.first_kernel), "first_kernel names a Python file")
+    return task.model_copy(update={"seed_source": loaders.as_kernel(config.task, text)})
+
+
 def make_evaluator(config: CampaignConfig, task: Task) -> Evaluator:
     """The judge the config asks for."""
     from evaluator.backends import create

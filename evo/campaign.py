@@ -85,7 +85,7 @@ class Campaign:
     ) -> None:
         self.config = config
         self.dir = RunDir(Path(path) if path is not None else Path(config.runs_dir) / (config.name or config.task))
-        self.task: Task = load_task(config.task)
+        self.task: Task = build.with_first_kernel(config, load_task(config.task))
         if self.task.seed_source is None:
             raise TaskError(f"{self.task.origin}: task {self.task.name} has no seed kernel", "add a seed.py to it")
         self.interrupt = Interrupt()

@@ -15,6 +15,7 @@ from evo.config_learning import LearningConfig
 from evo.config_library import SeedsConfig
 from evo.config_search import SearchConfig
 from evo.config_section import Section
+from evo.config_suite import SuiteConfig
 
 
 class CpuEvaluatorConfig(Section):
@@ -308,8 +309,12 @@ class CampaignConfig(Section):
     """Folder that holds the run folders."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Every random choice of the search follows from it."""
-    task: str
-    """A shipped task's name, or the path of a task folder."""
+    task: str = ""
+    """A shipped task's name, the path of a task folder, or a problem such as `kernelbench:PATH/level1/24`."""
+    first_kernel: str | None = None
+    """File with a first correct kernel, for a task without one or in place of its own."""
+    suite: SuiteConfig | None = None
+    """Many problems in place of one task."""
     split: Literal["train", "held_out"] = "train"
     """`held_out`: turns of this run measure a policy and are no training data; also said by a task's `split`."""
     evaluator: Annotated[EvaluatorConfig, _typed("cpu")] = CpuEvaluatorConfig()

@@ -42,10 +42,19 @@ def _name(config: CampaignConfig, document: Document) -> Iterator[Problem]:
 
 
 def _task(config: CampaignConfig, document: Document) -> Iterator[Problem]:
+    from evaluator import loaders
     from evaluator.task import list_tasks
 
+    if bool(config.task) == (config.suite is not None):
+        what = (
+            "the config names both a task and a suite" if config.task else "the config names neither a task nor a suite"
+        )
+        yield Problem(
+            document.value_position(("task",)), "task", what, "write either `task: NAME` or `suite: {tasks: [...]}`"
+        )
+        return
     shipped = list_tasks()
-    if config.task in shipped or os.path.exists(config.task):
+    if not config.task or config.task in shipped or os.path.exists(config.task) or loaders.is_foreign(config.task):
         return
     near = nearest(Path(config.task).name, shipped)
     fix = f"the nearest task is `{near}`" if near else f"shipped tasks: {', '.join(shipped)}"

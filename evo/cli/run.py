@@ -24,13 +24,20 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:
-    """Start a campaign from a config file.
+    """Start a campaign from a config file, or do what is left of a suite's problems.
 
     Progress goes to stderr, the result to stdout. Ctrl-C finishes what is in flight and saves; a second one kills.
     """
+    settings = [*(overrides or ()), *([] if name is None else [f"name={json.dumps(name)}"])]
+    from evo.config_file import load_config
+
+    if (loaded := load_config(config, settings)).suite is not None:
+        from evo.cli.suite import run_suite
+
+        run_suite(loaded, config, dry_run=dry_run, as_json=as_json)
+        return
     from evo.campaign import Campaign
 
-    settings = [*(overrides or ()), *([] if name is None else [f"name={json.dumps(name)}"])]
     campaign = Campaign.from_yaml(config, settings)
     if not dry_run:
         session(campaign, as_json=as_json)

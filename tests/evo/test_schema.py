@@ -24,7 +24,7 @@ def test_the_schema_forbids_unknown_keys_in_every_section():
         for section in sections(key.field.annotation):
             assert schema["$defs"][section.__name__]["additionalProperties"] is False
     assert schema["additionalProperties"] is False
-    assert set(schema["required"]) == {"task", "budget"}
+    assert set(schema["required"]) == {"budget"}  # and either task or suite, which a check says
 
 
 def test_the_command_prints_the_schema_or_writes_it(tmp_path):
