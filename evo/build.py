@@ -44,6 +44,10 @@ def with_first_kernel(config: CampaignConfig, task: Task) -> Task:
 
     if config.first_kernel is None:
         return task
+    if config.first_kernel == "inductor":
+        from evaluator.seeds import inductor
+
+        return task.model_copy(update={"seed_source": inductor.seed(task, config.evaluator.target)})
     text = read_text(Path(config.first_kernel), "first_kernel names a Python file")
     return task.model_copy(update={"seed_source": loaders.as_kernel(config.task, text)})
 

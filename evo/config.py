@@ -312,7 +312,7 @@ class CampaignConfig(Section):
     task: str = ""
     """A shipped task's name, the path of a task folder, or a problem such as `kernelbench:PATH/level1/24`."""
     first_kernel: str | None = None
-    """File with a first correct kernel, for a task without one or in place of its own."""
+    """File with a first correct kernel, for a task without one or in place of its own; `inductor`: torch.compile's."""
     suite: SuiteConfig | None = None
     """Many problems in place of one task."""
     split: Literal["train", "held_out"] = "train"

@@ -23,4 +23,5 @@ class SuiteConfig(Section):
     seconds: PositiveFloat | None = None
     """Wall-clock seconds for all problems, those of earlier sessions included; a problem that was begun is finished."""
     first_kernels: str | None = None
-    """Folder with first kernels for problems without one: `level1_24.py` for `kernelbench:PATH/level1/24`."""
+    """Folder with first kernels for problems without one: `level1_24.py` for `kernelbench:PATH/level1/24`; `inductor`:
+    torch.compile's for all of them."""

@@ -19,6 +19,7 @@ from evo.suite_table import Row, row_of, table
 
 STATE = "suite.json"
 TABLE = "suite.md"
+INDUCTOR = "inductor"
 Report = Callable[[str], None]
 
 
@@ -74,10 +75,12 @@ class Suite:
         if (path / "journal.jsonl").is_file():
             return self._resume(path)
         folder = self._suite.first_kernels
-        first = None if folder is None else Path(folder) / f"{file_name(spec)}.py"
+        first = None if folder is None or folder == INDUCTOR else Path(folder) / f"{file_name(spec)}.py"
         changes = {"task": spec, "suite": None, "name": path.name, "runs_dir": str(self.folder)}
         if first is not None and first.is_file():
             changes["first_kernel"] = str(first)
+        if folder == INDUCTOR:
+            changes["first_kernel"] = INDUCTOR
         return self._start(self._config.model_copy(update=changes), path)
 
     def _row(self, spec: str, result: CampaignResult) -> Row:

@@ -12,6 +12,7 @@ from evaluator.types import EvalStatus, Evaluation, Timing
 from evo.campaign import Campaign
 from evo.config import CampaignConfig
 from evo.config_file import load_mapping
+from evo.run import Run
 from evo.suite import STATE, TABLE, Suite, file_name, problems
 from evo.suite_table import Row, Speedup, speedups, table
 from tests.evo import fakes
@@ -100,6 +101,25 @@ def test_time_for_all_of_them_counts_over_sessions_and_what_was_not_begun_is_a_f
     assert "1 of 3 correct" in suite.table()
     suite_of(tmp_path, starts, seconds=1e9).run()
     assert starts.started == TASKS
+
+
+def test_a_suite_can_start_from_inductor_s_code_and_a_refusal_is_the_problem_s(tmp_path, monkeypatch):
+    def seed(task, target):
+        if task.name == "matmul":
+            raise TaskError("matmul: no first kernel from Inductor: libraries only")
+        return fakes.SEED
+
+    monkeypatch.setattr("evaluator.seeds.inductor.seed", seed)
+    suite = suite_of(tmp_path, Starts(), tasks=["matmul", "softmax"], first_kernels="inductor")
+    suite.run()
+    assert suite.rows["matmul"].reason.endswith("libraries only")
+    assert suite.rows["softmax"].state == "correct"
+    assert load_run(suite.folder / "softmax") == fakes.SEED
+
+
+def load_run(folder):
+    run = Run.load(folder)
+    return run.source(run.records()[0].candidate.source_sha).text
 
 
 def test_a_folder_of_another_config_is_not_mixed_with_this_one(tmp_path):

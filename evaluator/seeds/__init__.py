@@ -1,0 +1,1 @@
+"""Where a first correct kernel comes from when a task brings none."""
