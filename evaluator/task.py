@@ -99,11 +99,12 @@ def _document(path: Path) -> Document:
     return document
 
 
-_FROM_FILES = {"reference_source", "seed_source", "origin", "foreign"}
+FROM_FILES = {"reference_source", "seed_source", "origin", "foreign"}
+"""Fields of a task that `task.yaml` does not hold."""
 
 
 def _validated(fields: Mapping[str, Any], document: Document) -> Task:
-    known = set(Task.model_fields) - _FROM_FILES
+    known = set(Task.model_fields) - FROM_FILES
     for key in document.data:
         if key not in known:
             raise TaskError(f"{document.key_position((key,))}: unknown key {key}", nearest(key, known))

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from evaluator.task import list_tasks
+from evaluator.task import FROM_FILES, list_tasks
 from evaluator.types import Task
 from evo.candidate import Record
 from evo.run import Run
@@ -126,7 +126,7 @@ def licence_of(run: Run, source: str) -> str:
     """The licence of the kernel that a lineage began with, as far as its text or its task says."""
     if stated := _SPDX.search(source):
         return stated[1].strip()
-    if run.config.task in list_tasks():
+    if run.config.task in list_tasks() and run.config.first_kernel is None:
         return "Apache-2.0 (seed shipped with Kernevo)"
     return "not stated by the seed; that of its task's owner"
 
@@ -148,8 +148,7 @@ def text_files(task: Task, facts: Mapping[str, Any], package: str, kernels: Sequ
 
 def yaml_of(task: Task) -> str:
     """A task's `task.yaml`: read again it gives the same verdicts."""
-    files = {"reference_source", "seed_source", "origin"}
-    fields = task.model_dump(mode="json", exclude=files, exclude_none=True)
+    fields = task.model_dump(mode="json", exclude=FROM_FILES, exclude_none=True)
     return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110)
 
 
