@@ -1,7 +1,7 @@
 """What is exchanged between search, policy and evaluator: tasks, sources and judged results.
 
-All models are frozen. Times are milliseconds, sizes are bytes, rates are per second unless a name says
-otherwise. A `Timing` exists only on a passed `Evaluation`: illegal states do not validate.
+All are frozen. Times are milliseconds, sizes bytes, rates per second unless a name says otherwise. A `Timing` exists
+only on a passed `Evaluation`: illegal states do not validate.
 """
 
 from __future__ import annotations
@@ -198,23 +198,21 @@ class Timing(Frozen):
     """Millijoules per call from the GPU's energy counter, flushing included; None where it cannot be read."""
     baseline: str = ""
     """What `baseline_ms` is of: seed, eager, torch.compile, max-autotune."""
-    baselines: Mapping[str, float] = Field(default_factory=dict)
+    baselines: Mapping[str, float] = {}
     """Measured ones only: screened latency in ms of every baseline that was tried."""
     tier: Literal["", "screen", "confirm"] = ""
     """Measured ones only: how thoroughly; what does not screen near the best is not confirmed."""
     screened: float | None = None
     """baseline/candidate of the screen tier, where there was one; nothing else where that was all."""
     spread_low: float | None = Field(default=None, gt=0)
-    """Modelled ones only: 80 % of measured kernels that the calibration had not seen took between `spread_low` and
-    `spread_high` times their modelled median. None when the model is not calibrated for the target."""
+    """Modelled and calibrated ones only: 80 % of unseen kernels took from `spread_low` to `spread_high` times it."""
     spread_high: float | None = Field(default=None, gt=0)
 
     @property
     def speedup(self) -> float | None:
         """baseline / candidate; > 1 is faster than the baseline."""
-        if self.ratio is not None:
-            return self.ratio
-        return None if self.baseline_ms is None else self.baseline_ms / self.median_ms
+        plain = None if self.baseline_ms is None else self.baseline_ms / self.median_ms
+        return plain if self.ratio is None else self.ratio
 
 
 class KernelResources(Frozen):
@@ -225,9 +223,8 @@ class KernelResources(Frozen):
     num_stages: int
     num_ctas: int = 1
     registers: int
-    """Per thread."""
+    """Per thread, as `stack_bytes` are."""
     stack_bytes: int
-    """Per thread."""
     spill_store_bytes: int
     spill_load_bytes: int
     shared_bytes: int
@@ -278,16 +275,8 @@ class KernelCounters(Frozen):
 
     def line(self) -> str:
         """For people and policies: what the GPU counted."""
-        shown = [
-            f"{name} {value:.0f} %"
-            for name, value in (
-                ("DRAM", self.dram_pct),
-                ("SM", self.sm_pct),
-                ("L2 hits", self.l2_hit_pct),
-                ("occupancy", self.occupancy_pct),
-            )
-            if value is not None
-        ]
+        shares = {"DRAM": self.dram_pct, "SM": self.sm_pct, "L2 hits": self.l2_hit_pct, "occupancy": self.occupancy_pct}
+        shown = [f"{name} {value:.0f} %" for name, value in shares.items() if value is not None]
         if self.stalls:
             waits = ", ".join(f"{name} {share:.0%}" for name, share in self.stalls.items())
             shown.append(f"warps wait for {waits}")
