@@ -82,7 +82,8 @@ def campaign(config: Path, overrides: list[str], folder: Path) -> dict[str, Any]
     records = run.records()
     best = max((record for record in records if record.speedup), key=lambda record: record.speedup or 0.0)
     kernevo("harvest", str(run.path), "--top", "1", "--out", str(folder / "elite"))
-    ((kernel),) = (folder / "elite").glob("*.py")
+    (elite,) = json.loads((folder / "elite" / "harvest.json").read_text(encoding="utf-8"))["elites"]
+    kernel = folder / "elite" / elite["file"]
     baseline = str(run.config.evaluator.model_dump().get("baseline", "best"))
     asked = ["--task", run.config.task, "--evaluator", "gpu", "--baseline", baseline, "--json"]
     again = Evaluation.model_validate(json.loads(kernevo("evaluate", str(kernel), *asked))["evaluation"])
