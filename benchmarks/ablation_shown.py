@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
-import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from benchmarks import result_pages
+from benchmarks.result_pages import Row
 
 PATTERN = "ablation*.json"
 NOT_YET = "Not run yet: `python -m benchmarks.ablation`, then `python -m benchmarks.tables`."
@@ -15,26 +16,15 @@ COLOURS = ("#111111", "#1b6ca8", "#c2571a", "#4a8f3c", "#7b4fa3", "#999999")
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 360, 240, 46, 34, 34
 """Of a panel and the margins of its plot, in pixels."""
 
-Row = Mapping[str, Any]
-
 
 def sections(results: Path, figures: str) -> str:
     """A table and a figure for every committed ablation; `figures` is their folder as the page links it."""
-    paths = sorted(results.glob(PATTERN))
-    found = [_section(json.loads(path.read_text(encoding="utf-8")), f"{figures}/{path.stem}.svg") for path in paths]
-    return "\n\n".join(found) or NOT_YET
+    return result_pages.sections(results, PATTERN, _section, figures) or NOT_YET
 
 
 def write_figures(results: Path, folder: Path) -> list[Path]:
-    """One SVG for each committed ablation; those of results that are gone are deleted. Returns what was written."""
-    for stale in folder.glob(PATTERN.replace(".json", ".svg")):
-        stale.unlink()
-    written = []
-    for path in sorted(results.glob(PATTERN)):
-        folder.mkdir(parents=True, exist_ok=True)
-        written.append(folder / f"{path.stem}.svg")
-        written[-1].write_text(figure(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
-    return written
+    """One SVG for each committed ablation. Returns what was written."""
+    return result_pages.write_figures(results, PATTERN, figure, folder)
 
 
 def _section(result: Row, link: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from benchmarks import result_pages
+from benchmarks.result_pages import Row
 
 PATTERN = "learning_proof*.json"
 NOT_YET = (
@@ -26,28 +27,18 @@ COLOURS = ("#1b6ca8", "#c2571a", "#4a8f3c", "#7b4fa3")
 WIDTH, HEIGHT, MARGIN, TOP = 280, 200, 46, 34
 """Of a panel, in pixels; its plot lies inside of the margin."""
 
-Row = Mapping[str, Any]
 Point = tuple[float, float]
 
 
 def sections(results: Path, figures: str) -> str:
     """Tables and curves of every committed proof; one line that there is none yet. `figures` is the curves' folder as
     the page links it."""
-    paths = sorted(results.glob(PATTERN))
-    found = [_section(json.loads(path.read_text(encoding="utf-8")), f"{figures}/{path.stem}.svg") for path in paths]
-    return "\n\n".join(found) or NOT_YET
+    return result_pages.sections(results, PATTERN, _section, figures) or NOT_YET
 
 
 def write_curves(results: Path, folder: Path) -> list[Path]:
-    """One SVG for each committed proof; those of results that are gone are deleted. Returns what was written."""
-    for stale in folder.glob(PATTERN.replace(".json", ".svg")):
-        stale.unlink()
-    written = []
-    for path in sorted(results.glob(PATTERN)):
-        folder.mkdir(parents=True, exist_ok=True)
-        written.append(folder / f"{path.stem}.svg")
-        written[-1].write_text(curves(json.loads(path.read_text(encoding="utf-8"))["curves"]), encoding="utf-8")
-    return written
+    """One SVG for each committed proof. Returns what was written."""
+    return result_pages.write_figures(results, PATTERN, lambda result: curves(result["curves"]), folder)
 
 
 def _section(result: Row, figure: str) -> str:
