@@ -97,14 +97,8 @@ def _panel(task: str, found: Row, left: int) -> str:
         + '"/>'
         for line, colour in zip(lines, COLOURS, strict=True)
     ]
-    frame = [
-        f'<text x="{left + LEFT}" y="20" font-weight="bold">{html.escape(task)}</text>',
-        f'<path d="M{left + LEFT} {TOP}V{bottom}H{right}" fill="none" stroke="#888"/>',
-        f'<text x="{left + LEFT - 4}" y="{TOP + 8}" text-anchor="end" fill="#555">{top:.2f}x</text>',
-        f'<text x="{left + LEFT - 4}" y="{bottom}" text-anchor="end" fill="#555">0</text>',
-        f'<text x="{left + LEFT}" y="{bottom + 14}" fill="#555">evaluation 1</text>',
-        f'<text x="{right}" y="{bottom + 14}" text-anchor="end" fill="#555">{longest}</text>',
-    ]
+    box = (left + LEFT, TOP, right, bottom)
+    frame = result_pages.frame(box, task, ("0", f"{top:.2f}x"), ("evaluation 1", str(longest)))
     return "\n".join([*frame, *drawn])
 
 

@@ -148,6 +148,7 @@ def main(words: Sequence[str] | None = None) -> int:
     context = provenance("-m benchmarks.closed_loop")
     configs = {(seed, arm): load_config(write_config(options, arm, seed)) for seed in options.seeds for arm in ARMS}
     first = next(iter(configs.values()))
+    campaigns: dict[int, dict[str, dict[str, Any]]] = {}
     with create(first.evaluator.model_dump(), load_task(options.task)) as evaluator:
         for (seed, arm), config in configs.items():
             done, started = options.folder / f"{arm}-{seed}.json", time.perf_counter()
@@ -156,10 +157,10 @@ def main(words: Sequence[str] | None = None) -> int:
                 run(config, folder, evaluator)
                 seconds = round(time.perf_counter() - started, 1)
                 done.write_text(json.dumps({**told(folder), "seconds": seconds}), encoding="utf-8")
-            print(f"{arm}-{seed}: {json.loads(done.read_text())['best']:.3f}x", file=sys.stderr, flush=True)
-    found = [
-        {arm: json.loads((options.folder / f"{arm}-{seed}.json").read_text()) for arm in ARMS} for seed in options.seeds
-    ]
+            came = json.loads(done.read_text(encoding="utf-8"))
+            campaigns.setdefault(seed, {})[arm] = came
+            print(f"{arm}-{seed}: {came['best']:.3f}x", file=sys.stderr, flush=True)
+    found = list(campaigns.values())
     result = {
         "task": options.task,
         "timing_kind": "measured" if options.evaluator == "gpu" else "modelled",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import itertools
 import logging
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from evaluator.errors import EnvironmentUnusableError
 from evaluator.judge import seeded
 from policy.chat import AskError
 from policy.local_chat import first_line, has_gpu
-from policy.transformers_generate import Generator, Job, Sample
+from policy.transformers_generate import Generator, Job, Sample, accepted_by
 
 logger = logging.getLogger(__name__)
 
@@ -131,8 +130,7 @@ class TransformersEngine:
         self._settings = settings
         self._adapter: str | None = None
         self._numbers = itertools.count()
-        accepted = set(inspect.signature(type(model).forward).parameters)
-        self._generator = Generator(lambda: self._model, accepted, device, settings.batch)
+        self._generator = Generator(lambda: self._model, accepted_by(model), device, settings.batch)
 
     @property
     def context_tokens(self) -> int:

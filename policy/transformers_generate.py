@@ -9,6 +9,7 @@ alone, which training computes again.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -87,14 +88,30 @@ class _Sampling:
     stops: frozenset[int]
 
 
+def accepted_by(model: Any) -> set[str]:
+    """The arguments of the model's forward; of the model inside where it is wrapped by an adapter."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return set(inspect.signature(type(base).forward).parameters)
+
+
+def cache_name(accepted: set[str]) -> str:
+    """The argument that takes keys and values; its name changed within version 5 of transformers."""
+    return "cache" if "cache" in accepted else "past_key_values"
+
+
+def cache_of(output: Any) -> Any:
+    """The keys and values that a forward gives back."""
+    kept = getattr(output, "cache", None)
+    return output.past_key_values if kept is None else kept
+
+
 class Generator:
     """Samples from `model()`, whose forward takes the arguments named in `accepted`, on `device`."""
 
     def __init__(self, model: Callable[[], Any], accepted: set[str], device: str, batch: int) -> None:
         """`batch` answers are written at once at most; where memory runs out it is halved for good."""
         self._model, self._accepted, self._device, self._batch = model, accepted, device, batch
-        # Its name changed within version 5.
-        self._cache_name = "cache" if "cache" in accepted else "past_key_values"
+        self._cache_name = cache_name(accepted)
 
     def run(
         self, jobs: Sequence[Job], temperature: float, top_k: int | None, top_p: float, stops: frozenset[int]
@@ -164,8 +181,7 @@ class Generator:
         known = {name: value for name, value in options.items() if name in self._accepted}
         known[self._cache_name] = cache
         output = self._model()(input_ids=ids, attention_mask=mask, use_cache=True, **known)
-        kept = getattr(output, "cache", None)
-        return output.logits[:, -1], output.past_key_values if kept is None else kept
+        return output.logits[:, -1], cache_of(output)
 
     def _select(self, rows: Tensor, logits: Tensor, mask: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
         """These rows of everything, in this order; the cache is changed in place."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks import result_pages
 from benchmarks.result_pages import Row
+from policy.training.stopwatch import PARTS
 
 PATTERN = "learning_proof*.json"
 NOT_YET = (
@@ -55,7 +56,7 @@ def _section(result: Row, figure: str) -> str:
 
 
 def _steps(found: Row) -> str:
-    seconds = ", ".join(f"{part} {found['seconds'][part]:.2f} s" for part in ("generation", "evaluation", "training"))
+    seconds = ", ".join(f"{part} {found['seconds'][part]:.2f} s" for part in PARTS)
     return (
         f"A step of reinforcement learning (median of {found['steps']}): {found['seconds']['step']:.2f} s, of which "
         f"{seconds}, everything else {found['overhead_share']:.1%}. Log-probabilities of sampler and trainer differ by "
@@ -136,15 +137,8 @@ def _panel(name: str, arms: Mapping[str, Sequence[Sequence[Row]]], left: int) ->
         f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{" ".join(map(place, points))}"/>'
         for colour, width, points in lines
     ]
-    bottom = HEIGHT - 30
-    frame = [
-        f'<text x="{left + MARGIN}" y="20" font-weight="bold">{_escaped(name.replace("_", " "))}</text>',
-        f'<path d="M{left + MARGIN} {TOP}V{bottom}H{left + WIDTH - 14}" fill="none" stroke="#888"/>',
-        f'<text x="{left + MARGIN - 4}" y="{TOP + 8}" text-anchor="end" fill="#555">{y1:.2g}</text>',
-        f'<text x="{left + MARGIN - 4}" y="{bottom}" text-anchor="end" fill="#555">{y0:.2g}</text>',
-        f'<text x="{left + MARGIN}" y="{bottom + 14}" fill="#555">step {x0:g}</text>',
-        f'<text x="{left + WIDTH - 14}" y="{bottom + 14}" text-anchor="end" fill="#555">{x1:g}</text>',
-    ]
+    box = (left + MARGIN, TOP, left + WIDTH - 14, HEIGHT - 30)
+    frame = result_pages.frame(box, name.replace("_", " "), (f"{y0:.2g}", f"{y1:.2g}"), (f"step {x0:g}", f"{x1:g}"))
     return "\n".join([*frame, *drawn])
 
 

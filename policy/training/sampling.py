@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from policy.token_trie import Node
-from policy.transformers_generate import Generator, Job, Sample
+from policy.transformers_generate import Generator, Job, Sample, accepted_by
 
 PER_SEQUENCE = 8
 """Answers that are written at once for each sequence of a training micro-batch, which needs far more memory."""
@@ -29,10 +28,8 @@ def sample(
     together (fewer where the GPU's memory runs out). Seeded by torch's random state; an answer does not depend on
     what is sampled beside it.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    accepted = set(inspect.signature(type(base).forward).parameters)
     seeds = torch.randint(2**62, (len(prompts),)).tolist()
     jobs = [Job(tuple(prompt), 1, tokens, seed, node) for prompt, seed, node in zip(prompts, seeds, held, strict=True)]
-    generator = Generator(lambda: model, accepted, str(model.device), at_once)
+    generator = Generator(lambda: model, accepted_by(model), str(model.device), at_once)
     found = generator.run(jobs, temperature, None, 1.0, frozenset(end))
     return [one for (one,) in found]

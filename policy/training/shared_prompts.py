@@ -7,11 +7,12 @@ keys and values that the rows share. (Prefix sharing of inference servers, for t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+from policy.transformers_generate import accepted_by, cache_name, cache_of
 
 
 def answer_logits(model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int, *, share: bool = True) -> torch.Tensor:
@@ -29,17 +30,11 @@ def answer_logits(model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int, 
     first = read.logits[places, -1:]
     if keep == 1:
         return first  # type: ignore[no-any-return]
-    name = cache_name(model)
-    cache = getattr(read, name)
+    cache = cache_of(read)
     cache.batch_select_indices(places)
-    rest = model(input_ids=ids[:, -keep:-1], attention_mask=mask[:, :-1], use_cache=True, **{name: cache})
+    kept = {cache_name(accepted_by(model)): cache}
+    rest = model(input_ids=ids[:, -keep:-1], attention_mask=mask[:, :-1], use_cache=True, **kept)
     return torch.cat([first, rest.logits], dim=1)
-
-
-def cache_name(model: Any) -> str:
-    """What the model calls its keys and values; it changed within version 5 of transformers."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return "cache" if "cache" in inspect.signature(type(base).forward).parameters else "past_key_values"
 
 
 def _distinct(prompts: Sequence[Sequence[int]], masks: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
